@@ -71,10 +71,13 @@ def opened_run(out: Path) -> Iterator[BuiltFolder]:
 
 def config_from_json(content: dict[str, Any], *, where: str) -> RunConfig:
     """Convert values read from JSON to a configuration. Raises StoreError, which names the file (`where`) and field."""
+    given = content.get("suite_options", {})
+    if not isinstance(given, dict):
+        raise StoreError(f"{where} is damaged or of another version (suite_options must be an object).")
     config = from_builtins(content | {"suite_options": {}}, RunConfig, where=where)
     options: dict[str, object] = {
         name: from_builtins(values, kind, where=where)
-        for name, values in content["suite_options"].items()
+        for name, values in given.items()
         if name in SUITES and (kind := SUITES[name].options)
     }
     return replace(config, suite_options=options)

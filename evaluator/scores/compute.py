@@ -7,6 +7,7 @@ results.
 import logging
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import chain, pairwise
@@ -35,6 +36,9 @@ from evaluator.tokens.rows import TokenRows
 logger = logging.getLogger(__name__)
 
 STAGE_NAMES: dict[Kind, str] = {"scores": "Scoring", "states": "Computing hidden states"}
+
+SHARDS_NAMED_AT_ONCE = 500  # up to this number of shards, the manifest is written after every shard
+TIMES_BETWEEN_MANIFESTS = 20  # beyond it: pause between manifests, as a multiple of the time to write the last one
 
 SECONDS_BETWEEN_REPORTS = 0.5  # limits the number of progress messages between processes
 
@@ -243,15 +247,15 @@ def score_rows(
             peak_flop_per_s=arithmetic.peak_flop_per_s(facts, replicas.n) if arithmetic else None,
             counts_cached_tokens=facts.counts_cached_tokens,
         )
-        zero_s = time.time() - time.monotonic()  # read once, so that later changes of the clock change no rate
-        for update in replicas.run(jobs):
-            clock.add(update)
-            if update.kept is not None:
-                write_json(table.folder / kept_file(update.shard), dict(update.kept))
-            if update.frame is not None:
-                table = write_finished(table, update, zero_s + time.monotonic())
-                yield from after_shard(table) if after_shard else ()
-            yield clock.progress()
+        with closing(ShardWriter(table)) as writer:
+            for update in replicas.run(jobs):
+                clock.add(update)
+                if update.kept is not None:
+                    write_json(table.folder / kept_file(update.shard), dict(update.kept))
+                if update.frame is not None:
+                    table = writer.add(update)
+                    yield from after_shard(table) if after_shard else ()
+                yield clock.progress()
         _remove_kept(table)
     elif record.prompts:
         yield Progress(stage=STAGE_NAMES[kind], done=record.prompts, total=record.prompts, unit="prompts")
@@ -355,22 +359,42 @@ def _sums(update: ShardUpdate) -> Floats:
     return np.array([update.prompts, update.prompt_tokens, computed, update.elapsed_s, *update.earlier])
 
 
-def write_finished(table: ScoreTable, finished: ShardUpdate, finished_s: float) -> ScoreTable:
-    """Write a finished shard, then the manifest that names it; return the table with the shard.
+class ShardWriter:
+    """Writes finished shards, then the manifest that names them.
 
-    Args:
-        finished: the last update of the shard.
-        finished_s: time in seconds since 1970.
+    The whole manifest is written each time, and it grows. After SHARDS_NAMED_AT_ONCE shards it is no longer written
+    after every shard, so that writing manifests takes at most a twentieth of the time. If the process is killed, shards
+    that the manifest does not name yet are lost.
     """
-    assert finished.frame is not None, "the shard is finished"
-    entry = ShardRecord(
-        sha256=write_shard(table.folder / finished.shard, finished.frame),
-        prompts=finished.prompts,
-        prompt_tokens=finished.prompt_tokens,
-        cached_tokens=finished.cached_tokens,
-        elapsed_s=finished.elapsed_s,
-        finished_s=round(finished_s, 3),
-        replica=finished.replica,
-    )
-    manifest = replace(table.manifest, shards=table.manifest.shards | {finished.shard: entry})
-    return table.write_manifest(manifest)
+
+    def __init__(self, table: ScoreTable) -> None:
+        self._table, self._is_named = table, True
+        self._zero_s = time.time() - time.monotonic()  # read once, so that later changes of the clock change no rate
+        self._next = 0.0  # time of time.monotonic() from which the manifest is written again
+
+    def add(self, finished: ShardUpdate) -> ScoreTable:
+        """Write a finished shard and, if it is due, the manifest; return the table with the shard."""
+        assert finished.frame is not None, "the shard is finished"
+        entry = ShardRecord(
+            sha256=write_shard(self._table.folder / finished.shard, finished.frame),
+            prompts=finished.prompts,
+            prompt_tokens=finished.prompt_tokens,
+            cached_tokens=finished.cached_tokens,
+            elapsed_s=finished.elapsed_s,
+            finished_s=round(self._zero_s + time.monotonic(), 3),
+            replica=finished.replica,
+        )
+        manifest = replace(self._table.manifest, shards=self._table.manifest.shards | {finished.shard: entry})
+        self._table, self._is_named = replace(self._table, manifest=manifest), False
+        if len(manifest.shards) <= SHARDS_NAMED_AT_ONCE or time.monotonic() >= self._next:
+            self.close()
+        return self._table
+
+    def close(self) -> None:
+        """Write the manifest, if shards were added since the last manifest."""
+        if self._is_named:
+            return
+        started = time.monotonic()
+        self._table.write_manifest(self._table.manifest)
+        self._is_named, ended = True, time.monotonic()
+        self._next = ended + (ended - started) * TIMES_BETWEEN_MANIFESTS

@@ -18,7 +18,7 @@ from evaluator.scores import compute
 
 if __name__ == "__main__":
     at_shard, *words = sys.argv[1:]
-    write, written = compute.write_finished, count(1)
+    write, written = compute.ShardWriter.add, count(1)
 
     def write_and_die(*arguments: Any) -> Any:
         table = write(*arguments)
@@ -28,6 +28,6 @@ if __name__ == "__main__":
             os.kill(os.getpid(), signal.SIGKILL)
         return table
 
-    compute.write_finished = write_and_die
+    compute.ShardWriter.add = write_and_die
     sys.argv = ["evaluator", *words]
     main()
