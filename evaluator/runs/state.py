@@ -12,7 +12,7 @@ from evaluator.errors import StoreError, plural
 from evaluator.files.json_files import MANIFEST, read_record
 from evaluator.files.whole import lock_holder, read_bytes, size_text
 from evaluator.record import EngineRecord, RunRecord, command_for, score_command
-from evaluator.run.folders import RUN_FILE, RunFolder, is_compared, is_measured, model_runs
+from evaluator.run.folders import RUN_FILE, RunFolder, is_compared, is_measured, model_runs, read_run_if_intact
 from evaluator.run_log import LOG_FILE
 from evaluator.scores.table import ScoreManifest
 
@@ -139,14 +139,10 @@ def run_state(out: Path) -> RunState:
     )
 
 
-def _models(out: Path, record: RunRecord) -> Iterator[str]:
-    """Yield the name of a run's model, or of every model in a folder of several models."""
-    if record.model is not None:
-        yield record.model.title
-        return
-    for folder in model_runs(out):
-        with suppress(StoreError):
-            yield from _models(folder, RunFolder(folder).record)
+def _models(out: Path, record: RunRecord) -> list[str]:
+    """Return the name of a run's model, or of every model in a folder of several models."""
+    records = [record] if record.model else map(read_run_if_intact, model_runs(out))
+    return [each.model.title for each in records if each and each.model]
 
 
 def _finished(out: Path, record: RunRecord, log: Sequence[str]) -> str:
