@@ -144,8 +144,7 @@ def _check_options(config: RunConfig, configs: Sequence[ModelConfig], accept: Co
             "--until stops each model after queries of its own, and runs that stop early are not compared. Name one "
             "model, one --adapter and one --chat-template, and run once for each, with its own --out."
         )
-    for model in configs:
-        check_capabilities(config, model)
+    check_capabilities(config, *configs)
 
 
 def _model_runs(config: RunConfig, configs: Sequence[ModelConfig], out: Path, *, force: bool) -> list[_ModelRun]:

@@ -47,13 +47,11 @@ def preflight(
     """
     check_config(config)
     chosen_devices(assumptions)  # raises ConfigError for an unknown device before prompts are built
-    for model in models:
-        check_capabilities(config, model)
+    check_capabilities(config, *models)
     resolved = with_forms([resolve_model(config, model, needs_weights=False) for model in models])
-    records = []
     with nullcontext(data) if data else TemporaryDirectory(prefix="evaluator-") as folder:
         built = yield from build_prompts(config, Path(folder))
-        labels = split_labels(built)
+        labels, records = split_labels(built), list[PreflightRecord]()
         for done, each in enumerate(resolved):
             yield Progress(stage="Checking", done=done, total=len(resolved), unit="models")
             tokenised = yield from tokenise_scorable(built, built.store, each)

@@ -213,13 +213,13 @@ class Scored(NamedTuple):
     costs: Sequence[str] = ()  # lines about the cost of a service's answers
 
 
-def check_capabilities(config: RunConfig, model: ModelConfig) -> None:
-    """Raise ConfigError if methods of the run need hidden states, and the engine cannot compute them."""
-    engine = engine_name(model)
+def check_capabilities(config: RunConfig, *models: ModelConfig) -> None:
+    """Raise ConfigError if methods of the run need hidden states, and the engine of a model cannot compute them."""
     with_states = [name for name, method in chosen_methods(config).items() if method.prompts.need_states]
-    if with_states and not ENGINES[engine].has_hidden_states:
+    unable = [engine for engine in map(engine_name, models) if not ENGINES[engine].has_hidden_states]
+    if with_states and unable:
         raise ConfigError(
-            f"{', '.join(with_states)}: methods that need hidden states, and the engine {engine} has none. Take "
+            f"{', '.join(with_states)}: methods that need hidden states, and the engine {unable[0]} has none. Take "
             "another --engine, or leave these methods out (--methods)."
         )
 
