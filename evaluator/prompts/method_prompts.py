@@ -216,7 +216,6 @@ def _with_texts(dataset: ClassificationDataset, rows: pl.DataFrame, n_shots: int
     text after the label.
     """
     template = dataset.template
-    template.require_fields(dataset.text_fields)
     label_first = dataclasses.replace(template, input_affixes=(*template.input_affixes[:-1], LAST_INPUT_AFFIX))
     inputs = label_first.inputs(pl.col("texts"))
     label = _label(dataset, pl.col("gold"))

@@ -108,13 +108,12 @@ def classification_prompts(
     )
     rendered_queries = pl.select(text=template.query(pl.lit(queries)))["text"]
     rows = places.reshape(demonstration_ids.shape) * n_labels + shown_labels
-    return pl.select(
-        prompt=render_prompts(template.instruction, rendered["text"], rows, rendered_queries),
-        spans=prompt_spans(template.instruction, rendered, rows, rendered_queries),
-        n_shots=pl.lit(rows.shape[1], pl.Int64),
-        demonstration_ids=pl.Series(demonstration_ids).cast(pl.List(pl.Int64)),
-        **asks_labels(dataset),
-    )
+    prompts = {
+        "prompt": render_prompts(template.instruction, rendered["text"], rows, rendered_queries),
+        "spans": prompt_spans(template.instruction, rendered, rows, rendered_queries),
+        "demonstration_ids": pl.Series(demonstration_ids).cast(pl.List(pl.Int64)),
+    }
+    return pl.DataFrame(prompts).with_columns(n_shots=pl.lit(rows.shape[1], pl.Int64), **asks_labels(dataset))
 
 
 ROWS_PER_FRAME = 32_768
