@@ -220,7 +220,7 @@ class Settings:
     def blocks(self) -> Iterator[tuple[slice, Ints]]:
         """Yield slices of rows of distributions that fit a block, with the indices of the settings that use them."""
         by_row, sizes = np.argsort(self.row, kind="stable"), self.distributions.n + 1
-        step = max(1, BLOCK // int(sizes.max(initial=1)))
+        step = max(1, BLOCK // int(sizes.max(initial=1)))  # the longest row determines how many rows fit a block
         for start in range(0, len(sizes), step):
             first, last = np.searchsorted(self.row, [start, start + step], sorter=by_row)
             yield slice(start, start + step), by_row[first:last]
