@@ -142,7 +142,7 @@ def _result_sections(run: MeasuredRun, results: PartResults, *, navigation: str 
         for name in ("reliability", "coverage", "thresholds", "risk_coverage", "confusion")
     )
     if bins.height:
-        yield _reliability_section(results, dict(headline), bins)
+        yield _reliability_section(results, dict(headline), in_order(bins, datasets, "bin"))
     if coverage.height:  # the method has label probabilities
         yield _coverage_section(results, coverage, thresholds, curves)
     if confusion.height:
