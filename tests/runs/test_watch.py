@@ -154,7 +154,8 @@ def test_without_labels_the_same_inputs_asked_again_are_compared(folder: Path, h
     watched(folder, shifted.head(60), exits=1, thresholds=has_thresholds)  # a log under way
     # Answers to two questions are paired by their order in each, also while the log has fewer of both.
     named = pl.when(pl.int_range(pl.len()) % 3 == 0).then(pl.lit("queue")).otherwise(pl.lit("tone")).alias("dataset")
-    answers(0, 200, 0.95).with_columns(named).write_parquet(folder / "run.parquet")
+    of_run = answers(0, 200, 0.95).with_columns(named, query_id=pl.int_range(pl.len()) + 1_000)
+    of_run.write_parquet(folder / "run.parquet")
     told = watched(folder, shifted.with_columns(named).head(60), exits=1, thresholds=has_thresholds)
     assert "up 0 times, down 60 times; 0 of 60 answers are another option" in told
 
@@ -235,9 +236,11 @@ def test_answers_are_paired_by_what_was_asked_where_rows_are_missing_on_either_s
 
 
 def test_changes_of_an_option_are_those_of_the_rows_that_have_it(folder: Path) -> None:
-    # Four inputs have the options a, b and e, six c and d; asked again, a has become more probable, b and c less.
+    # Four inputs have the options a, b and e, six c, d and f; asked again, a and d have become more probable.
     for name, step in (("run", 0.0), ("log", 0.1)):
-        options = [{"a": 0.3 + step, "b": 0.5 - step, "e": 0.2}] * 4 + [{"c": 0.6 - step, "d": 0.4 + step}] * 6
+        options = [{"a": 0.3 + step, "b": 0.5 - step, "e": 0.2}] * 4 + [
+            {"c": 0.5 - step, "d": 0.3 + step, "f": 0.2}
+        ] * 6
         answered = [{"answers": {"q": {"probabilities": each}}} for each in options]
         asked = [{"state": f"T{n}", "questions": {"q": {}}} for n in range(10)]
         rows = [{"request": one, "response": other} for one, other in zip(asked, answered, strict=True)]
@@ -245,7 +248,7 @@ def test_changes_of_an_option_are_those_of_the_rows_that_have_it(folder: Path) -
     (folder / "thresholds.json").unlink()
     told = json.loads(command("gate", folder / "run.jsonl", "--watch", folder / "log.jsonl", "--json"))
     found = {check["about"].rpartition(" ")[2]: check["found"] for check in told["checks"]}
-    assert found.keys() == {"probability", "a", "b", "c"}  # of the answer; the last option follows from the others
+    assert found.keys() == {"probability", "a", "b", "c", "d"}  # of the answer; the last option follows from the others
     assert "+0.1000 on average, up 4 times, down 0 times" in found["a"]
     assert "-0.1000 on average, up 0 times, down 4 times" in found["b"]
     assert "-0.1000 on average, up 0 times, down 6 times" in found["c"]
