@@ -61,11 +61,11 @@ def test_a_run_whose_prompts_are_built_is_unfinished_and_says_how_to_go_on(runs)
     said = command_outputs("show", runs / "below" / "built").out
     assert said.splitlines()[0].endswith("unfinished, built")
     assert f"to go on      evaluator score {runs / 'below' / 'built'} --model MODEL" in said
-    # Of two models, the first with 6 of 6 prompts and the second with none of 18.
+    # Of two models, the first has 6 of 6 prompts and the second 6 of 18.
     state = replace(run_state(runs / "below" / "built"), stages=["built", "checked"])
     assert _how_far(state) == "unfinished, checked"
-    scoring = [Scoring(model="a", done=6, planned=6), Scoring(model="b", planned=18)]
-    assert _how_far(replace(state, scoring=scoring)) == "unfinished, 25% scored"
+    scoring = [Scoring(model="a", done=6, planned=6), Scoring(model="b", done=6, planned=18)]
+    assert _how_far(replace(state, scoring=scoring)) == "unfinished, 50% scored"
 
 
 def test_after_a_stage_that_has_ended_the_next_one_comes_and_after_one_that_failed_the_same(tmp_path):
@@ -122,6 +122,9 @@ def test_a_comparison_of_several_models_is_finished_once_it_is_written(tmp_path)
     with patch.dict(ENGINES, {"fake": replace(ENGINES["fake"], find=of_its_name)}):
         stage = pipeline.run(replace(CONFIG, n_queries=4), models, tmp_path)
         next(now for now in stage if now.stage == "Scoring")
+        # No other command writes to the folder of the model at work; that of the other model is free.
+        folders = [*(tmp_path / "models").iterdir()]
+        assert sorted(lock_holder(each / ".lock") is not None for each in folders) == [False, True]
         stage.close()
     os.utime(page)
     state = run_state(tmp_path)
