@@ -2,6 +2,8 @@
 
 import json
 import math
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -14,6 +16,7 @@ from evaluator.errors import DatasetError
 from evaluator.imports.answers import reported_probabilities
 from evaluator.imports.files import read_files
 from evaluator.runs.export import export
+from evaluator.runs.import_answers import _inputs
 from tests.command_line import command
 
 LABELS = ["no", "yes", "maybe"]
@@ -292,6 +295,14 @@ def test_imports_of_other_rows_are_not_compared(scored, tmp_path):
         command("import", tmp_path / "rows.parquet", "--out", tmp_path / name, "--model", name)
     said = command("compare", tmp_path / "a", tmp_path / "b", "--out", tmp_path / "compared", exits=2)
     assert "have different prompts: 30 of 30" in said
+
+
+def test_datasets_of_a_file_are_about_the_same_inputs_if_they_share_queries():
+    datasets: Any = [SimpleNamespace(name=name, file=file) for name, file in (("a", "x"), ("b", "x"), ("c", "y"))]
+    rows = pl.DataFrame({"dataset": ["a", "a", "b", "c"], "query_id": [0, 1, 1, 0]})
+    assert _inputs(rows, datasets) == {"a": "x", "b": "x", "c": "y, c"}
+    apart = rows.with_columns(query_id=pl.Series([0, 1, 2, 0]))
+    assert _inputs(apart, datasets) == {"a": "x, a", "b": "x, b", "c": "y, c"}
 
 
 def test_an_imported_dataset_has_not_the_name_of_the_mean(scored, tmp_path):
