@@ -208,7 +208,7 @@ def test_quantities_of_a_single_sentence_are_those_of_numpy_scipy_and_statsmodel
 
 def test_a_sentence_holds_or_not_or_is_not_shown_by_sign_significance_and_interval() -> None:
     cases: list[tuple[Expected, float, float, float, float, str]] = [
-        # what is expected, value, ends of the interval, p-value, outcome
+        # claim of the sentence, value, ends of the interval, p-value, outcome
         ("rises", 0.2, 0.1, 0.3, 0.05, "holds"),
         ("rises", 0.2, -0.1, 0.5, 0.051, "not shown"),
         ("rises", -0.2, -0.5, 0.1, 0.2, "not shown"),
