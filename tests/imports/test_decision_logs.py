@@ -604,10 +604,12 @@ def test_options_are_in_the_order_in_which_they_were_asked_whatever_that_of_the_
         reply = {"q": {"type": "choice", "probabilities": {first: 0.6, third: 0.3, second: 0.1}}}
         asked = {"request": {"state": f"T{n}", "questions": {"q": question}}, "response": {"answers": reply}}
         rows.append(asked | {"gold": "a", "template": template} | ({"part": "order"} if template else {}))
-    rows.append(rows[0] | {"gold": None})  # an answer of the unchanged form alone, so that the notes are of this form
+    rows[0]["response"]["answers"]["q"]["probabilities"]["b"] = 0.1000001
     command("import", write(tmp_path / "log.jsonl", rows), "--out", tmp_path / "run")
-    notes = read_run(tmp_path / "run").prompts.notes["q"]
-    assert "answers without a true option, which are left out: 1" in " ".join(notes)
+    notes = read_run(tmp_path / "run").prompts.notes[
+        "q"
+    ]  # of the unchanged form, without the twelve rows of the others
+    assert "1 of 6 rows have sums other than 1 and are normalised" in notes
     metrics = pl.read_parquet(tmp_path / "run" / "tables" / "metrics.parquet")
     assert metrics.filter(metric="order_first", dataset="q")["value"].to_list() == [1.0]
     # A log of another program may number its changes otherwise: they are no rotations then.
