@@ -140,8 +140,8 @@ def test_a_block_that_was_printed_for_two_models_is_found(seed: int, models: lis
 @example(0, 10.0, "Template Robust.")  # in percent, which explains a factor of 100 alone
 def test_a_row_in_another_unit_is_found(seed: int, factor: float, measure: str) -> None:
     appendix, main = sound_tables(seed)
-    changed = pl.when(pl.col("measure") == measure).then(pl.col("value") * factor).otherwise("value")
-    units = findings(main.with_columns(changed.alias("value")), appendix).filter(kind="unit", place=measure)
+    value = pl.when(pl.col("measure") == measure).then(pl.col("value") * factor).otherwise("value")
+    units = findings(main.with_columns(value.alias("value")), appendix).filter(kind="unit", place=measure)
     assert units["cause"].to_list() == [UNEXPLAINED]
     assert f"prints {factor * (100 if measure == 'Template Robust.' else 1):g} times" in units["finding"][0]
 
