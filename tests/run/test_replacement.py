@@ -81,8 +81,11 @@ def test_the_same_run_again_and_more_of_it_extend_a_finished_run(tmp_path):
 
 def test_a_search_with_several_numbers_of_shots_can_be_run_again(tmp_path):
     words = ("run", "prompt-search", "--datasets", "trec", "--queries", 4, "--tries", 3, "--shots", "1,2")
+    words += ("--model", "fake", "--engine", "fake", "--out", tmp_path)
     for _ in range(2):
-        command(*words, "--model", "fake", "--engine", "fake", "--out", tmp_path)
+        command(*words)
+    # An option of the suite has no other value in the same folder.
+    assert "this command would replace it: seed 1 instead of 42" in command(*words, "--seed", 1, exits=2)
 
 
 def test_force_replaces_a_finished_run(tmp_path):

@@ -132,6 +132,8 @@ def test_a_block_that_was_printed_for_two_models_is_found(seed: int, models: lis
     assert found.height == 1
     assert {*found["place"][0].split(", ")} == {source, target}
     assert "same values in 4 rows of Noisy Channel" in found["finding"][0]
+    parameters = dict(appendix.select("model", "parameters_b").iter_rows())
+    assert (found["cause"][0] == UNEXPLAINED) == (parameters[source] != parameters[target])
     assert kinds(main, appendix).count("equal values") == 0
 
 
@@ -197,6 +199,8 @@ def test_the_papers_tables_contradict_each_other_in_these_places() -> None:
         "OPT 2.7B, GPT-Neo 2.7B",
         "OPT 1.3B, GPT-Neo 1.3B",
     ]
+    headed = [cause.partition(", and one repeats the other")[0] for cause in found.filter(kind="block")["cause"]]
+    assert headed == [f"both columns are headed {size} B" for size in ("2.7", "2.7", "1.3")]
     assert found.filter(kind="heading")["place"].to_list() == ["Qwen2 7B Instruct", "Qwen 7B", "Llama 2 34B AWQ"]
     assert found.filter(kind="caption").height == 1
     cells = judged_cells(main, appendix)
