@@ -42,6 +42,12 @@ def finished(tmp_path_factory):
     return out
 
 
+@pytest.fixture
+def copied(finished, tmp_path):
+    """A finished run that a test may change."""
+    return shutil.copytree(finished, tmp_path / "copied")
+
+
 def files(out):
     kept = [out / "run.json", out / "report.html", *(out / "tables").glob("*.parquet")]
     return {path.name: path.read_bytes() for path in kept}
@@ -71,11 +77,10 @@ def test_a_run_that_would_replace_a_finished_one_stops_before_it_changes_a_file(
     assert files(finished) == before
 
 
-def test_the_same_run_again_and_more_of_it_extend_a_finished_run(tmp_path):
-    finish(pipeline.run(CONFIG, FAKE, tmp_path))
-    finish(pipeline.run(CONFIG, FAKE, tmp_path))
+def test_the_same_run_again_and_more_of_it_extend_a_finished_run(copied):
+    finish(pipeline.run(CONFIG, FAKE, copied))
     more = replace(CONFIG, datasets=("sst5", "trec"), n_queries=4, methods=("vanilla", "batch_calibration"))
-    run = finish(pipeline.run(more, FAKE, tmp_path)).run
+    run = finish(pipeline.run(more, FAKE, copied)).run
     assert {*run.table("metrics")["dataset"]} >= {"sst5", "trec"}
 
 
@@ -88,18 +93,16 @@ def test_a_search_with_several_numbers_of_shots_can_be_run_again(tmp_path):
     assert "this command would replace it: seed 1 instead of 42" in command(*words, "--seed", 1, exits=2)
 
 
-def test_force_replaces_a_finished_run(tmp_path):
-    finish(pipeline.run(CONFIG, FAKE, tmp_path))
-    finish(pipeline.run(replace(CONFIG, n_shots=2), FAKE, tmp_path, force=True))
-    assert run_state(tmp_path).state == "finished"
+def test_force_replaces_a_finished_run(copied):
+    finish(pipeline.run(replace(CONFIG, n_shots=2), FAKE, copied, force=True))
+    assert run_state(copied).state == "finished"
 
 
-def test_tables_that_a_forced_run_does_not_write_go_with_the_run_that_it_replaces(tmp_path):
-    finish(pipeline.run(CONFIG, FAKE, tmp_path))
+def test_tables_that_a_forced_run_does_not_write_go_with_the_run_that_it_replaces(copied):
     words = ("prompt-search", "--datasets", "trec", "--queries", 4, "--tries", 3, "--shots", 1)
-    command("run", *words, "--model", "fake", "--engine", "fake", "--out", tmp_path, "--force")
-    assert (tmp_path / "tables" / "search_results.parquet").is_file()
-    assert not (tmp_path / "tables" / "confusion.parquet").exists()
+    command("run", *words, "--model", "fake", "--engine", "fake", "--out", copied, "--force")
+    assert (copied / "tables" / "search_results.parquet").is_file()
+    assert not (copied / "tables" / "confusion.parquet").exists()
 
 
 def test_a_run_that_is_not_finished_may_change(tmp_path):
@@ -107,17 +110,16 @@ def test_a_run_that_is_not_finished_may_change(tmp_path):
     finish(pipeline.build(replace(CONFIG, n_shots=2), tmp_path))
 
 
-def test_an_interrupted_extension_still_keeps_the_results_that_were_there(tmp_path):
-    finish(pipeline.run(CONFIG, FAKE, tmp_path))
-    stage = pipeline.run(replace(CONFIG, n_queries=5), FAKE, tmp_path)
+def test_an_interrupted_extension_still_keeps_the_results_that_were_there(copied):
+    stage = pipeline.run(replace(CONFIG, n_queries=5), FAKE, copied)
     next(now for now in stage if now.stage == "Tokenising")
     stage.close()
-    assert run_state(tmp_path).state == "unfinished"
+    assert run_state(copied).state == "unfinished"
     with pytest.raises(ConfigError, match="model embedded instead of fake"):
-        finish(pipeline.run(replace(CONFIG, n_queries=5), EMBEDDED, tmp_path))
+        finish(pipeline.run(replace(CONFIG, n_queries=5), EMBEDDED, copied))
     with pytest.raises(ConfigError, match="2 shots instead of 4"):
-        finish(pipeline.run(replace(CONFIG, n_queries=5, n_shots=2), FAKE, tmp_path))
-    finish(pipeline.run(replace(CONFIG, n_queries=5), FAKE, tmp_path))
+        finish(pipeline.run(replace(CONFIG, n_queries=5, n_shots=2), FAKE, copied))
+    finish(pipeline.run(replace(CONFIG, n_queries=5), FAKE, copied))
 
 
 def test_build_score_and_import_replace_no_finished_run_either(finished, tmp_path):
@@ -252,17 +254,16 @@ def test_other_candidates_in_the_same_file_are_no_extension(tmp_path):
     assert "trec with other rows, labels or texts" in command(*words, exits=2)
 
 
-def test_a_comparison_that_replaces_a_run_leaves_nothing_of_it_and_the_other_way_round(tmp_path):
-    finish(pipeline.run(CONFIG, FAKE, tmp_path))
+def test_a_comparison_that_replaces_a_run_leaves_nothing_of_it_and_the_other_way_round(copied):
     several = [FAKE, replace(FAKE, model="fake:2")]
-    finish(pipeline.run(CONFIG, several, tmp_path, force=True))
-    assert not (tmp_path / "report.html").exists()
-    assert not (tmp_path / "tables" / "metrics.parquet").exists()
-    assert finish(verify(tmp_path)) == []
-    finish(pipeline.run(CONFIG, several, tmp_path))
-    finish(pipeline.run(CONFIG, FAKE, tmp_path, force=True))
-    assert not [*tmp_path.glob("compare.*"), *(tmp_path / "tables").glob("comparison.parquet")]
-    finish(pipeline.run(CONFIG, FAKE, tmp_path))
+    finish(pipeline.run(CONFIG, several, copied, force=True))
+    assert not (copied / "report.html").exists()
+    assert not (copied / "tables" / "metrics.parquet").exists()
+    assert finish(verify(copied)) == []
+    finish(pipeline.run(CONFIG, several, copied))
+    finish(pipeline.run(CONFIG, FAKE, copied, force=True))
+    assert not [*copied.glob("compare.*"), *(copied / "tables").glob("comparison.parquet")]
+    finish(pipeline.run(CONFIG, FAKE, copied))
 
 
 @pytest.mark.usefixtures("pages")
@@ -291,16 +292,15 @@ def test_queries_of_a_table_of_ones_own_can_become_more_than_without_the_option_
     assert metrics.filter(metric="accuracy", dataset="t")["n_queries"].to_list() == [14]
 
 
-def test_an_interrupted_extension_keeps_the_form_of_prompts(tmp_path):
-    finish(pipeline.run(CONFIG, FAKE, tmp_path))
+def test_an_interrupted_extension_keeps_the_form_of_prompts(copied):
     more = replace(CONFIG, n_queries=5)
-    finish(pipeline.build(more, tmp_path))
-    finish(pipeline.build(more, tmp_path))
+    finish(pipeline.build(more, copied))
+    finish(pipeline.build(more, copied))
     with pytest.raises(ConfigError, match="label boundary merged instead of plain prompts, label boundary separate"):
-        finish(pipeline.run(more, replace(FAKE, label_boundary="merged"), tmp_path))
+        finish(pipeline.run(more, replace(FAKE, label_boundary="merged"), copied))
     with pytest.raises(ConfigError, match="label boundary merged instead of"):
-        finish(pipeline.score(tmp_path, replace(FAKE, label_boundary="merged")))
-    finish(pipeline.run(more, FAKE, tmp_path))
+        finish(pipeline.score(copied, replace(FAKE, label_boundary="merged")))
+    finish(pipeline.run(more, FAKE, copied))
 
 
 def test_an_interrupted_extension_keeps_the_tokens_in_front_of_prompts(tmp_path):

@@ -13,6 +13,8 @@ from sklearn.metrics import accuracy_score, cohen_kappa_score
 
 from evaluator.cli import stages
 from evaluator.engine import server_client
+from evaluator.imports.files import read_files
+from evaluator.progress import Progress
 from tests.command_line import command, command_outputs
 from tests.decisions.decision_server import DecisionServer, likeliest, shares
 from tests.engine.label_server import send
@@ -71,6 +73,17 @@ def ask(tmp_path):
         return command("ask", *table, *asked, "--url", url, "--out", tmp_path / out, *words, exits=exits)
 
     return ask
+
+
+@pytest.fixture
+def unmeasured(monkeypatch):
+    """For tests of what is asked and stored alone: answers are read from their log, and no run is made of them."""
+
+    def read(log, _out, columns, *_rest, **_options):
+        yield Progress(stage="Reading answers", done=0, total=1, unit="files")
+        assert read_files(log, columns)
+
+    monkeypatch.setattr("evaluator.runs.ask.import_answers", read)
 
 
 def stored(tmp_path, out="run"):
@@ -143,6 +156,7 @@ def test_rows_of_a_group_of_the_table_are_dependent_in_thresholds(serve, ask, tm
     assert applied["slice"].to_list() == [row["user"] for row in rows][: N - 1]
 
 
+@pytest.mark.usefixtures("unmeasured")
 def test_answers_are_never_paid_for_twice_and_repetitions_are(serve, ask, tmp_path):
     server = serve()
     assert "Stopped before the end" in ask(server.url, "--price-per-million", "1000", "--max-cost", "0.55")
@@ -161,6 +175,7 @@ def test_answers_are_never_paid_for_twice_and_repetitions_are(serve, ask, tmp_pa
     assert len(server.bodies) == 2 * N == N + len(stored(tmp_path, "run-repeat-2"))
 
 
+@pytest.mark.usefixtures("unmeasured")
 def test_a_disk_that_takes_no_further_answer_is_one_sentence_and_the_same_command_goes_on(serve, ask, tmp_path):
     server = serve()
     with file_size_limit(4000):
@@ -219,6 +234,7 @@ def test_a_repetition_says_how_many_answers_it_changes(serve, ask, tmp_path):
     assert "the row Repetition has the answers" in (tmp_path / "run-repeat-2" / "report.html").read_text()
 
 
+@pytest.mark.usefixtures("unmeasured")
 def test_equal_inputs_are_asked_once_and_counted_each(serve, ask, tmp_path):
     pl.DataFrame([*ROWS, *ROWS]).write_csv(tmp_path / "tickets.csv")
     server = serve()
@@ -266,6 +282,7 @@ def test_an_answer_with_the_name_of_another_question_is_refused(serve, ask, tmp_
     assert "of the table's row 3, question 'first': the answer at its place is to the question 'second'" in shown
 
 
+@pytest.mark.usefixtures("unmeasured")
 @pytest.mark.parametrize("content", [b"<html>gateway</html>", b"", b"[" * 10_000, b'"text"'])
 @pytest.mark.parametrize("first", [1, 4])
 def test_a_body_that_is_no_json_object_ends_the_command_after_a_few_tries(
@@ -293,6 +310,7 @@ def test_a_body_that_is_no_json_object_ends_the_command_after_a_few_tries(
     assert server.n_completions == n_tried + N - (first - 1)
 
 
+@pytest.mark.usefixtures("unmeasured")
 def test_the_cost_of_all_requests_is_estimated_from_the_first_twenty(serve, ask, tmp_path):
     pl.DataFrame([ROWS[0] | {"body": f"Ticket {n}"} for n in range(50)]).write_csv(tmp_path / "tickets.csv")
     server = serve(change=lambda reply, number: reply["usage"].update(input_tokens=10 * number))
@@ -341,6 +359,7 @@ def test_refusals_and_missing_answers_are_kept(serve, ask, tmp_path):
         assert both[0] * N == pytest.approx(both[1] * (N - n)), (out, values)
 
 
+@pytest.mark.usefixtures("unmeasured")
 def test_a_limit_of_questions_is_taken_from_the_first_refusal(serve, ask):
     sizes = []
 
@@ -389,6 +408,7 @@ def test_known_limits_come_before_the_first_call_and_others_end_the_run(serve, a
     assert refusing.n_completions == 1
 
 
+@pytest.mark.usefixtures("unmeasured")
 def test_a_busy_service_is_asked_again_when_it_says(serve, ask):
     times = []
 
@@ -408,6 +428,7 @@ def test_a_busy_service_is_asked_again_when_it_says(serve, ask):
     assert times[2] - times[1] >= 1.0
 
 
+@pytest.mark.usefixtures("unmeasured")
 def test_a_slow_drip_ends_and_is_asked_again(serve, ask, monkeypatch, tmp_path):
     monkeypatch.setattr(server_client, "READ_S", 0.5)
 
@@ -429,12 +450,14 @@ def test_a_slow_drip_ends_and_is_asked_again(serve, ask, monkeypatch, tmp_path):
     assert len((tmp_path / "run" / "answers.jsonl").read_text().splitlines()) == N
 
 
+@pytest.mark.usefixtures("unmeasured")
 def test_a_version_that_changes_is_told(serve, ask):
     shown = ask(serve(change=lambda reply, n: reply.update(model=f"jev-1.{14 + n // 9}.0")).url, "--concurrency", 1)
     assert "Row 8: jev-1.15.0 answered, and jev-1.14.0 before it" in shown
     assert "Answered by: jev-1.14.0, then jev-1.15.0" in shown
 
 
+@pytest.mark.usefixtures("unmeasured")
 def test_inputs_that_were_cut_off_are_told(serve, ask):
     shown = ask(serve(change=lambda reply, n: reply["usage"].update(state_tokens_dropped=7 * (n == 2))).url)
     assert shown.count("state_tokens_dropped = 7") == 1
@@ -489,6 +512,7 @@ def test_a_service_without_tls_ends_the_command_at_once(serve, ask):
     assert "cannot be reached as https: [SSL: " in ask(serve().url.replace("http:", "https:"), exits=2)
 
 
+@pytest.mark.usefixtures("unmeasured")
 def test_prices_come_from_a_file(serve, ask, tmp_path):
     (tmp_path / "prices.toml").write_text('["jev-latest"]\ninput = 1000\noutput = 2000\n')
     assert "Cost: $1.224" in ask(serve().url, "--prices", tmp_path / "prices.toml")
@@ -497,6 +521,7 @@ def test_prices_come_from_a_file(serve, ask, tmp_path):
     assert "--max-cost needs a cost" in ask(serve().url, "--max-cost", 1, exits=2, out="unpriced")
 
 
+@pytest.mark.usefixtures("unmeasured")
 def test_concurrency_is_used_against_a_service_limited_by_latency(serve, ask, tmp_path):
     n, concurrency = 17, 8  # two full rounds after the first request
     rows = [row | {"body": f"Ticket {place}"} for place, row in enumerate([*ROWS, *ROWS, *ROWS, *ROWS][:n])]
@@ -575,6 +600,7 @@ def test_a_table_without_true_options_is_asked_again(serve, ask, tmp_path):
     assert "What should not matter, and does" in (tmp_path / "run" / "report.html").read_text()
 
 
+@pytest.mark.usefixtures("unmeasured")
 @pytest.mark.parametrize(
     ("line", "named"),
     [("hello", "a JSON object was expected"), ('{"a": 1}', "stores no such answer"), (None, "stores no such answer")],
@@ -613,6 +639,7 @@ def test_a_wrong_path_or_name_of_a_question_is_told_before_more_is_sent(serve, a
     assert not server.bodies
 
 
+@pytest.mark.usefixtures("unmeasured")
 def test_a_repetition_in_the_current_folder_has_a_folder_beside_it(serve, ask, tmp_path, monkeypatch):
     (tmp_path / "here").mkdir()
     monkeypatch.chdir(tmp_path / "here")
@@ -623,6 +650,7 @@ def test_a_repetition_in_the_current_folder_has_a_folder_beside_it(serve, ask, t
     assert len(stored(tmp_path, "here-repeat-2")) == len(stored(tmp_path, "here")) == N
 
 
+@pytest.mark.usefixtures("unmeasured")
 def test_a_part_that_is_named_twice_is_asked_once(serve, ask, tmp_path):
     ask(serve("decisions").url, "--parts", "order,order", protocol="decisions")
     assert {len(row["request"]["questions"]) for row in stored(tmp_path)} == {3, 1}  # all, and the choice alone
