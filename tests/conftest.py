@@ -42,6 +42,9 @@ settings.load_profile("evaluator")
 # that spin make a model four times slower.
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 
+# Ray's workers have the lowest priority but four by default: tests of replicas would wait until other programs end.
+os.environ.setdefault("RAY_worker_niceness", "0")
+
 tune_process()  # as the command does: a model is loaded without full collections of all that is imported
 
 if "PYTEST_XDIST_WORKER" in os.environ:
