@@ -30,6 +30,14 @@ def all_progress(config: RunConfig, out, **options) -> list[Progress]:
     return seen
 
 
+def until_scored(config: RunConfig, out) -> list[Progress]:
+    """The progress of a run that is not measured."""
+    seen = list[Progress]()
+    finish(pipeline.build(config, out), seen.append)
+    finish(pipeline.score(out, FAKE), seen.append)
+    return seen
+
+
 def early(seen: list[Progress]) -> dict[str, str]:
     """Dataset -> the accuracy that was said of it."""
     lines = [now.line for now in seen if now.stage == STAGE]
@@ -69,7 +77,7 @@ def test_the_accuracy_of_every_dataset_is_said_and_is_that_of_the_table(tmp_path
 
 
 def test_datasets_are_said_while_others_are_still_asked(tmp_path):
-    seen = all_progress(CONFIG, tmp_path)
+    seen = until_scored(CONFIG, tmp_path)
     first = next(number for number, now in enumerate(seen) if now.stage == STAGE)
     last = max(number for number, now in enumerate(seen) if now.stage == "Scoring")
     assert first < last
@@ -90,7 +98,7 @@ def test_a_run_that_goes_on_says_the_datasets_that_it_completes(tmp_path):
 
 def test_suites_without_such_a_part_say_nothing(tmp_path):
     config = RunConfig(suites=("staicc-bias",), datasets=("sst5",), n_queries=4, parts=("contextual",))
-    assert early(all_progress(config, tmp_path)) == {}
+    assert early(until_scored(config, tmp_path)) == {}
 
 
 def test_what_is_reused_and_what_is_asked_is_said_before_a_model_is_loaded(tmp_path):
@@ -114,7 +122,7 @@ def test_prompts_that_an_interrupted_run_scored_are_counted(tmp_path):
             stage.close()
             break
         done = now.done if now.stage == "Scoring" else done
-    (line,) = [now.line for now in all_progress(CONFIG, tmp_path) if now.stage == "Looking ahead"]
+    (line,) = [now.line for now in until_scored(CONFIG, tmp_path) if now.stage == "Looking ahead"]
     assert re.match(r"Of 384 prompts [1-9]\d* have scores already, [1-9]\d* to score", line)
 
 
@@ -123,7 +131,7 @@ def test_hidden_states_count_among_what_is_written(tmp_path):
     states = RunConfig(suites=("staicc-normal",), datasets=("sst5",), n_queries=4, methods=("vanilla", "knn_centroid"))
     sizes = []
     for config in (plain, states):
-        seen = all_progress(config, tmp_path / str(len(sizes)))
+        seen = until_scored(config, tmp_path / str(len(sizes)))
         sizes.append(next(now for now in seen if now.stage == "Looking ahead"))
     assert sizes[0].total < sizes[1].total
 
@@ -146,7 +154,7 @@ def test_nothing_is_asked_twice_to_say_it(tmp_path, monkeypatch):
         return real(self, requests, *rest, **more)
 
     monkeypatch.setattr(FakeEngine, "log_likelihoods", counted)
-    all_progress(CONFIG, tmp_path)
+    until_scored(CONFIG, tmp_path)
     assert sum(asked) == 384
 
 

@@ -107,11 +107,25 @@ def test_a_shard_of_scores_has_a_row_for_each_of_its_prompts_or_more(monkeypatch
     assert len([*verifying._score_rows(Path("scores"), manifest)]) == n_faults
 
 
+def of_each_kind(names: list[Path]) -> list[Path]:
+    """The first file of every folder and kind: prompts, requests, tokens, scores, states, tables and so on."""
+    kinds = {}
+    for name in names:
+        kinds.setdefault((name.parent, name.suffix, name.suffix == ".arrow" and name.name.partition("-")[0]), name)
+    return [*kinds.values()]
+
+
 @pytest.mark.parametrize(
-    "damage", ["flip", pytest.param("truncate", marks=pytest.mark.exhaustive), "remove", "empty", "folder"]
+    ("damage", "files"),
+    [
+        ("flip", list),
+        pytest.param("truncate", list, marks=pytest.mark.exhaustive),
+        *((damage, of_each_kind) for damage in ("remove", "empty", "folder")),
+        *(pytest.param(damage, list, marks=pytest.mark.exhaustive) for damage in ("remove", "empty", "folder")),
+    ],
 )
-def test_every_damaged_file_is_named_with_a_command(whole, tmp_path, damage):
-    for number, name in enumerate(checked_files(whole)):
+def test_every_damaged_file_is_named_with_a_command(whole, tmp_path, damage, files):
+    for number, name in enumerate(files(checked_files(whole))):
         out = Path(shutil.copytree(whole, tmp_path / str(number)))
         path = out / name
         if damage == "flip":
@@ -337,11 +351,11 @@ def test_an_argument_that_is_no_utf_8_is_refused(tmp_path):
     assert "is not UTF-8" in said
 
 
-@pytest.mark.parametrize("name", ["tables/comparison.parquet", "compare.json", "models/fake/tables/metrics.parquet"])
-def test_damage_below_a_comparison_is_found_and_repaired(tmp_path, name):
+def test_damage_below_a_comparison_is_found_and_repaired(tmp_path):
     config = RunConfig(suites=("staicc-normal",), datasets=(DATASET,), n_queries=4)
     finish(pipeline.run(config, [FAKE, ModelConfig(model="fake:2", engine="fake")], tmp_path))
     assert finish(verify(tmp_path)) == []
-    flip(tmp_path / name, 101)
-    assert [fault.path for fault in finish(verify(tmp_path))] == [tmp_path / name]
-    assert finish(verify(tmp_path, repair=True)) == []
+    for name in ("tables/comparison.parquet", "compare.json", "models/fake/tables/metrics.parquet"):
+        flip(tmp_path / name, 101)
+        assert [fault.path for fault in finish(verify(tmp_path))] == [tmp_path / name]
+        assert finish(verify(tmp_path, repair=True)) == []
