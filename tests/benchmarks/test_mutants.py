@@ -1,6 +1,7 @@
 """A mutation run draws seeded changes of one place each, and knows which tests belong to a module."""
 
 import ast
+import shutil
 from collections import Counter
 from functools import cache
 from pathlib import Path
@@ -20,17 +21,31 @@ from benchmarks.mutants import (
 )
 
 
-def test_two_hundred_changes_are_drawn_by_folder_and_each_is_another_program(monkeypatch: pytest.MonkeyPatch) -> None:
+def few_files(tree: Path) -> Path:
+    """Copy the largest file of every folder that changes are drawn from, and of two others."""
+    for folder in (*(f"evaluator/{part}" for part in [*N_DRAWN][:-1]), "evaluator/files", "evaluator/tokens"):
+        largest = max((ROOT / folder).rglob("*.py"), key=lambda path: path.stat().st_size)
+        copy = tree / largest.relative_to(ROOT)
+        copy.parent.mkdir(parents=True)
+        shutil.copy(largest, copy)
+    return tree
+
+
+@pytest.mark.parametrize("is_whole", [False, pytest.param(True, marks=pytest.mark.exhaustive)])
+def test_two_hundred_changes_are_drawn_by_folder_and_each_is_another_program(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, is_whole: bool
+) -> None:
+    tree = ROOT if is_whole else few_files(tmp_path)
     of_source = cache(lambda path, source: [*mutants(path, source)])  # three draws from the same changes
     monkeypatch.setattr("benchmarks.mutants.mutants", of_source)
-    drawn = draw(ROOT, 0)
-    assert drawn == draw(ROOT, 0) != draw(ROOT, 1)
+    drawn = draw(tree, 0)
+    assert drawn == draw(tree, 0) != draw(tree, 1)
     parts = Counter(mutant["path"].split("/")[1] for mutant in drawn)
     assert {part: parts[part] for part in N_DRAWN if part != "elsewhere"} == dict.fromkeys([*N_DRAWN][:-1], 20)
     assert len({(mutant["path"], mutant["start"], mutant["after"]) for mutant in drawn}) == len(drawn) == 200
     program = cache(lambda source: ast.dump(ast.parse(source)))  # several changes are of one file
     for mutant in drawn:
-        source = (ROOT / mutant["path"]).read_bytes()
+        source = (tree / mutant["path"]).read_bytes()
         changed = source[: mutant["start"]] + mutant["after"].encode() + source[mutant["end"] :]
         assert program(changed) != program(source)
 
@@ -66,9 +81,12 @@ def test_a_draw_is_found_again_where_its_lines_still_are(tmp_path: Path) -> None
     ]
 
 
-def test_the_mirror_file_is_first_and_files_that_import_the_module_follow() -> None:
-    found = related_files("evaluator/compare/gate.py", importers_of(ROOT), ROOT)
-    assert found[0] == "tests/compare/test_gate.py"
+def test_the_mirror_file_is_first_and_files_that_import_the_module_follow(tmp_path: Path) -> None:
+    for folder in ("evaluator/compare", "tests/compare"):
+        shutil.copytree(ROOT / folder, tmp_path / folder)
+    found = related_files("evaluator/compare/differences.py", importers_of(tmp_path), tmp_path)
+    assert found[0] == "tests/compare/test_differences.py"
+    assert "tests/compare/test_gate.py" in found[1:]
     assert len(found) > 3
 
 

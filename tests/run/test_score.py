@@ -83,6 +83,15 @@ def contexts_asked(config: RunConfig, out: Path, data: Path) -> list[tuple[int, 
     return counting.asked
 
 
+def contexts_scored(config: RunConfig, out: Path, data: Path) -> list[tuple[int, ...]]:
+    """What a run asks that is not measured."""
+    counting = Counting()
+    finish(pipeline.build(config, out, data=data))
+    with engine(counting):
+        finish(pipeline.score(out, MODEL))
+    return counting.asked
+
+
 def tables(out: Path) -> Mapping[str, bytes]:
     return {path.name: path.read_bytes() for path in (out / "tables").iterdir()}
 
@@ -128,8 +137,8 @@ def test_the_same_command_again_asks_nothing_and_loads_no_model(tmp_path):
     ],
 )
 def test_a_run_whose_prompts_were_all_answered_asks_nothing(tmp_path, more):
-    contexts_asked(CONFIG, tmp_path / "first", tmp_path / "data")
-    assert contexts_asked(replace(CONFIG, **more), tmp_path / "second", tmp_path / "data") == []
+    contexts_scored(CONFIG, tmp_path / "first", tmp_path / "data")
+    assert contexts_scored(replace(CONFIG, **more), tmp_path / "second", tmp_path / "data") == []
 
 
 @pytest.mark.parametrize(
@@ -143,7 +152,7 @@ def test_a_run_whose_prompts_were_all_answered_asks_nothing(tmp_path, more):
 )
 def test_a_larger_run_asks_only_what_no_earlier_run_asked_and_measures_the_same(tmp_path, more):
     config = replace(CONFIG, **more)
-    first = contexts_asked(CONFIG, tmp_path / "first", tmp_path / "data")
+    first = contexts_scored(CONFIG, tmp_path / "first", tmp_path / "data")
     second = contexts_asked(config, tmp_path / "second", tmp_path / "data")
     alone = contexts_asked(config, tmp_path / "alone", tmp_path / "of_its_own")
     assert second
@@ -193,7 +202,7 @@ def test_what_another_dtype_or_engine_answered_is_not_reused(tmp_path, tiny_mode
 
 def test_what_is_reused_and_was_damaged_since_is_asked_again(tmp_path):
     larger = replace(CONFIG, n_queries=6)
-    contexts_asked(CONFIG, tmp_path / "first", tmp_path / "data")
+    contexts_scored(CONFIG, tmp_path / "first", tmp_path / "data")
     asked = contexts_asked(larger, tmp_path / "second", tmp_path / "data")
     before = tables(tmp_path / "second")
     first = read_run(tmp_path / "first").scores.tables[0]
@@ -208,8 +217,8 @@ def test_what_is_reused_and_was_damaged_since_is_asked_again(tmp_path):
 def test_the_time_of_a_plan_that_was_replaced_is_not_counted(tmp_path):
     """Its tokens are not counted either: the newer plan reuses its shards."""
     larger = replace(CONFIG, n_queries=6)
-    contexts_asked(CONFIG, tmp_path / "first", tmp_path / "data")
-    contexts_asked(larger, tmp_path / "second", tmp_path / "data")
+    contexts_scored(CONFIG, tmp_path / "first", tmp_path / "data")
+    contexts_scored(larger, tmp_path / "second", tmp_path / "data")
     scores = tmp_path / "data" / "scores"
     first, second = (scores / read_run(tmp_path / name).scores.tables[0] for name in ("first", "second"))
     content = read_json(second / MANIFEST)
@@ -218,7 +227,7 @@ def test_the_time_of_a_plan_that_was_replaced_is_not_counted(tmp_path):
     write_json(second / MANIFEST, content)
     for path in first.glob("*.arrow"):
         path.unlink()
-    assert contexts_asked(larger, tmp_path / "second", tmp_path / "data")
+    assert contexts_scored(larger, tmp_path / "second", tmp_path / "data")
     record = read_run(tmp_path / "second")
     assert {*content["shards"]} < {*read_json(second / MANIFEST)["shards"]}
     assert max(record.elapsed_s["score"], record.scores.elapsed_s, record.scores.throughput.elapsed_s) < 1000
