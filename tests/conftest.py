@@ -127,6 +127,7 @@ WITHOUT_FIGURES = {
     "methods",
     "run",
     "runs",
+    "tests",
 }
 """Folders whose tests run much and read no figure of a page, but for some modules."""
 WITH_FIGURES = {"test_board", "test_command_line", "test_prompt_search", "test_report", "test_report_figures"}

@@ -130,6 +130,7 @@ def pages_with(query: str, index: dict[str, Any]) -> set[str]:
     return {index["docnames"][number] for number in set.intersection(*map(set, numbers))}
 
 
+@pytest.mark.usefixtures("without_pages")
 def test_the_tutorial_gives_what_it_shows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     page = ROOT / "docs" / "tutorial-threshold.md"
     (tmp_path / "docs").symlink_to(ROOT / "docs")
