@@ -14,6 +14,8 @@ from tests.command_line import command
 from tests.end_to_end.processes import table_bytes
 from tests.engine.label_server import LabelServer
 
+pytestmark = pytest.mark.usefixtures("without_pages")
+
 FAKE = ("--model", "fake", "--engine", "fake")
 SMALL = ("--datasets", "sst5", "--queries", 4)
 ONE = ("--datasets", "financial_phrasebank", "--queries", 2)  # the fewest demonstrations, for methods that score them
@@ -31,6 +33,7 @@ def recorded(out: Path) -> dict:
     return scores
 
 
+@pytest.mark.usefixtures("pages")
 @pytest.mark.parametrize(
     ("demonstrations", "suites", "methods"),
     [

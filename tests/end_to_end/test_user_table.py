@@ -10,6 +10,8 @@ from evaluator.suites.staicc.diagnostics import HEADLINES
 from evaluator.suites.staicc.suite import INFERENCE_METHODS
 from tests.command_line import command
 
+pytestmark = pytest.mark.usefixtures("without_pages")
+
 FAKE = ("--model", "fake", "--engine", "fake")
 COLUMNS = ("--input-column", "title,body", "--gold-column", "stars", "--labels", "1=bad,4=great,5=great")
 
@@ -38,6 +40,7 @@ def test_a_table_gets_all_metrics_methods_and_diagnostics_of_the_benchmark(finis
     assert four | {*HEADLINES} <= {*metrics["metric"]}, set(metrics["metric"])
 
 
+@pytest.mark.usefixtures("pages")
 def test_the_draw_and_its_sizes_are_recorded_and_on_the_page(finished):
     notes = json.loads((finished / "run.json").read_text())["prompts"]["notes"]["reviews"]
     # Of 40 rows a label 8 are set aside at least; half of these 16 calibrate.
@@ -46,6 +49,7 @@ def test_the_draw_and_its_sizes_are_recorded_and_on_the_page(finished):
         "8 of 16 training rows, drawn by label with seed 42, calibrate methods and are no demonstrations: "
         "8 demonstrations, 64 queries in all",
     ]
+    command("report", finished)
     assert all(note in (finished / "report.html").read_text() for note in notes)
 
 
@@ -58,6 +62,7 @@ def test_the_same_columns_labels_and_instruction_go_to_every_suite(table, tmp_pa
     assert labels == {"bad", "great"}
 
 
+@pytest.mark.usefixtures("pages")
 def test_files_and_folders_may_have_brackets_and_stars_in_their_names(table, tmp_path):
     """Polars takes them for patterns."""
     folder = tmp_path / "runs [1]*?"

@@ -17,6 +17,8 @@ from evaluator.run.preflight import preflight
 from tests.chat_models import ANY_ROLE, chat_tokenizer
 from tests.command_line import command, command_outputs
 
+pytestmark = pytest.mark.usefixtures("without_pages")
+
 FAKE = ("--model", "fake", "--engine", "fake")
 
 
@@ -118,6 +120,7 @@ def test_every_suite_can_be_checked(words):
     assert all(one["level"] != "stop" for one in found["findings"])
 
 
+@pytest.mark.usefixtures("pages")
 def test_labels_that_end_alike_stop_a_run_until_they_are_accepted(tmp_path):
     words = (
         "classify",
@@ -190,6 +193,7 @@ def test_a_finding_that_does_not_exist_is_refused(tmp_path):
     assert "there is no finding 'typos'" in command("run", *words, exits=2)
 
 
+@pytest.mark.usefixtures("pages")
 def test_the_findings_of_a_run_are_folded_below_its_results(tmp_path):
     out = tmp_path / "out"
     command("run", "classify", "--data", table(tmp_path), *FAKE, "--label-boundary", "separate", "--out", out)

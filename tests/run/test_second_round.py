@@ -15,6 +15,8 @@ from evaluator.run import pipeline, score
 from evaluator.run.folder import BuiltFolder, open_scored
 from evaluator.run.score import load_head, write_distances
 
+pytestmark = pytest.mark.usefixtures("without_pages")
+
 MODEL = ModelConfig(model="fake", engine="fake")
 DATASET = "financial_phrasebank"  # the fewest demonstrations
 CONFIG = RunConfig(suites=("staicc-normal",), datasets=(DATASET,), n_queries=4, methods=("vanilla", "knn_centroid"))

@@ -25,6 +25,8 @@ from evaluator.runs.receipt import ScoredAgain, _model_again, drifts, make_recei
 from evaluator.schemas import RECEIPT, SCORES, TOKENS
 from tests.command_line import command
 
+pytestmark = pytest.mark.usefixtures("without_pages")
+
 CONFIG = RunConfig(suites=("staicc-normal",), datasets=("sst5", "trec"), n_queries=16, n_shots=1)
 FAKE = ModelConfig(model="fake", engine="fake")
 ALL = 10_000
@@ -148,6 +150,7 @@ def test_receipts_of_several_dtypes_stand_beside_each_other_and_the_last_of_each
     }
 
 
+@pytest.mark.usefixtures("pages")
 def test_the_command_prints_the_drift_and_the_page_shows_it(measured):
     said = command("receipt", measured, "--n", 20, "--seed", 4)
     assert "20 prompts scored again, shuffled, in " in said
@@ -182,6 +185,7 @@ def test_a_prompt_with_one_continuation_drifts_and_predicts_nothing():
     assert numbers == [(0.5, None, None, None), (2.0, 0, 1, 1.0)]
 
 
+@pytest.mark.usefixtures("pages")
 def test_a_receipt_of_earlier_scores_is_not_shown_with_new_ones(out):
     receipt(out, Single, n_prompts=5)
     command("score", out, "--model", "fake", "--engine", "fake", "--label-boundary", "merged")
@@ -269,6 +273,7 @@ def test_a_table_of_receipts_that_was_changed_is_named_by_verify_and_never_read_
     assert "every file is as it was written" in command("verify", out)
 
 
+@pytest.mark.usefixtures("pages")
 def test_a_receipt_stays_with_its_scores_when_the_run_is_made_again(measured):
     receipt(measured)
     finish(pipeline.run(CONFIG, FAKE, measured))

@@ -23,6 +23,8 @@ from evaluator.runs.state import Scoring, find_runs, run_state
 from evaluator.scores.table import ScoreManifest
 from tests.command_line import command, command_outputs
 
+pytestmark = pytest.mark.usefixtures("without_pages")
+
 CONFIG = RunConfig(suites=("staicc-normal",), datasets=("sst5",), n_queries=3)
 FAKE = ModelConfig(model="fake", engine="fake")
 

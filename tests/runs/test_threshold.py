@@ -15,6 +15,8 @@ from evaluator.metrics.thresholds import Threshold, ThresholdFile
 from evaluator.runs.threshold import read_thresholds
 from tests.command_line import command
 
+pytestmark = pytest.mark.usefixtures("without_pages")
+
 OPTIONS = {"urgent": ["no", "yes"], "queue": ["billing", "technical", "spam"]}
 N = 500
 
@@ -163,7 +165,9 @@ def test_one_threshold_is_for_all_questions_and_each_class_can_have_one(folder):
     assert sum(each["n"] for each in classes) == 2 * N
 
 
+@pytest.mark.usefixtures("pages")
 def test_the_page_has_the_numbers_of_the_tables_and_python_those_of_the_command(folder):
+    command("report", folder / "run")
     page = (folder / "run" / "report.html").read_text()
     assert "Coverage and thresholds" in page
     coverage = pl.read_parquet(folder / "run" / "tables" / "coverage.parquet")
@@ -339,6 +343,7 @@ def test_the_rows_that_are_needed_are_of_the_kind_that_the_measure_is_about(tmp_
     assert "no number of such rows would do" in command("threshold", tmp_path / "answers.parquet", *positives)
 
 
+@pytest.mark.usefixtures("pages")
 def test_a_threshold_just_below_1_is_not_shown_as_1(tmp_path):
     rows = [
         {"gold": "a" if row % 60 else "b", "label_probs": [0.99996, 0.00004], "label_names": ["a", "b"]}

@@ -13,6 +13,8 @@ from evaluator.metrics.thresholds import Threshold, ThresholdFile
 from evaluator.runs.watch import _verdict
 from tests.command_line import command
 
+pytestmark = pytest.mark.usefixtures("without_pages")
+
 NAMES = ["billing", "technical", "spam"]
 
 
