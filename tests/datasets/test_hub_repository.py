@@ -17,6 +17,8 @@ from tests.command_line import command
 from tests.datasets.hub_server import Hub
 from tests.datasets.test_lu_2023_hub import ask, hub
 
+pytestmark = pytest.mark.usefixtures("without_pages")
+
 __all__ = ["ask", "hub"]
 
 FAKE = ("--model", "fake", "--engine", "fake")

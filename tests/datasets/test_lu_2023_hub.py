@@ -13,6 +13,8 @@ from tests.command_line import command
 from tests.datasets.hub_server import Hub, serving
 from tests.shared_data import shared_data
 
+pytestmark = pytest.mark.usefixtures("without_pages")
+
 # What the hub calls the columns of each config and how it numbers labels, by the hub's dataset cards.
 NLI = ("entailment", "neutral", "contradiction")
 COLUMNS = {
@@ -284,6 +286,7 @@ def test_nothing_is_downloaded_that_is_not_named():
         RunConfig(suites=("pvi",), data=DataOptions(hub=True, paths=(Path("mine.csv"),)))
 
 
+@pytest.mark.usefixtures("pages")
 def test_a_run_of_the_command_shows_where_its_rows_are_from(hub, tmp_path):
     add_rte(hub)
     fake = ("--model", "x", "--engine", "fake", "--queries", 5, "--out", tmp_path / "run")

@@ -10,6 +10,8 @@ import pytest
 from tests.command_line import command
 from tests.end_to_end.processes import start, table_bytes
 
+pytestmark = pytest.mark.usefixtures("without_pages")
+
 SLOW = """
 import sys, time
 from evaluator.cli.main import main
