@@ -32,7 +32,11 @@ def install(folder, extras, lock):
     (folder / "packages").write_text(" ".join(extras))
     {ending}
 
+def run_without_pip(command, _run=subprocess.run, **options):
+    return _run([*command, "--without-pip"] if "venv" in command else command, **options)
+
 venv.EnvBuilder = WithoutPip
+subprocess.run = run_without_pip
 setup_venv.install = install
 setup_venv.nvidia_gpu_is_present = lambda: os.path.exists("gpu")
 sys.version = sys.version + (open("python").read() if os.path.exists("python") else "")
@@ -162,6 +166,7 @@ def test_a_changed_pin_keeps_the_python_of_the_environment(checkout: Path) -> No
     (checkout / "python").write_text(" (another)")
     edit(checkout / "constraints.txt", "\ntorch==", "\n# newer\ntorch==")
     assert set_up(checkout) == 0
+    assert "another" not in (checkout / ".venv" / "whole").read_text()
     (checkout / "python").unlink()
     assert set_up(checkout) == 0
     assert installs(checkout) == [BASE, BASE]

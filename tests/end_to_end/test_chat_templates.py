@@ -33,6 +33,11 @@ def recorded(out: Path) -> dict:
     return scores
 
 
+def scored(out: Path, template: Path, *words: object) -> None:
+    command("build", *words, "--out", out)
+    command("score", out, *FAKE, "--chat-template", template)
+
+
 @pytest.mark.usefixtures("pages")
 @pytest.mark.parametrize(
     ("demonstrations", "suites", "methods"),
@@ -59,7 +64,7 @@ def test_all_suites_and_methods_go_through_a_template(tmp_path, template, demons
 
 def test_prompt_search_goes_through_a_template(tmp_path, template):
     options = ("--tries", 2, "--methods", "all")
-    command("run", "prompt-search", *SMALL, *options, *FAKE, "--chat-template", template, "--out", tmp_path)
+    scored(tmp_path, template, "prompt-search", *SMALL, *options)
     example = recorded(tmp_path)["chat"]["example"]
     *_, question, answer = example.split("<|start|>")
     assert question.endswith("sentiment:<|end|>\n")
@@ -69,7 +74,7 @@ def test_prompt_search_goes_through_a_template(tmp_path, template):
 def test_pvi_goes_through_a_template(tmp_path, template):
     methods = "vanilla,hardest_demonstrations,easiest_demonstrations,middle_demonstrations"
     options = ("--sets", 1, "--methods", methods)
-    command("run", "pvi", *ONE, *options, *FAKE, "--chat-template", template, "--out", tmp_path)
+    scored(tmp_path, template, "pvi", *ONE, *options)
     # The suite's two parts, the training rows' one, and two of each method that chooses demonstrations.
     assert evaluator.read_scores(tmp_path).select("part").unique().collect().height == 2 + 1 + 2 * 3
 

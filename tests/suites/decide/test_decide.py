@@ -183,6 +183,7 @@ def test_a_choice_of_no_and_yes_shows_no_first_and_a_question_of_yes_or_no_shows
     write_table(tmp_path / "t.csv", 31)
     (tmp_path / "q.toml").write_text(f'[refund]\ntype = "{kind}"\ninstructions = "Refund?"\n{options}\n')
     words = ("--data", tmp_path / "t.csv", "--input-column", "body", "--questions", tmp_path / "q.toml")
+    words = (*words, "--parts", "letters,order")
     command("run", "decide", *words, "--engine", "fake", "--model", "fake", "--out", tmp_path / "run")
     shown = requests((tmp_path / "run",)).filter(part="order").select("template", "query_id", "prompt")
     answers = table((tmp_path / "run",), "predictions").filter(part="order")
@@ -199,6 +200,7 @@ def test_the_accuracy_over_all_variations_is_that_of_the_rows_with_a_true_option
     pl.DataFrame(rows).write_csv(tmp_path / "t.csv")
     (tmp_path / "q.toml").write_text('[refund]\ntype = "yes-no"\ninstructions = "Refund?"\ngold = "refund"\n')
     words = ("--data", tmp_path / "t.csv", "--input-column", "body", "--questions", tmp_path / "q.toml")
+    words = (*words, "--parts", "letters,order")
     command("run", "decide", *words, "--engine", "fake", "--model", "fake", "--out", tmp_path / "run")
     answers = table((tmp_path / "run",), "predictions").filter(part="order")
     known = answers.drop_nulls("gold")
@@ -339,7 +341,7 @@ def test_yes_or_no_questions_about_a_table_are_labels_of_its_rows(tmp_path, one_
         "".join(f'[{name}]\ntype = "yes-no"\ninstructions = "Is it {name}?"\ngold = "{name}"\n' for name in names)
     )
     words = ("--data", tmp_path / "t.csv", "--questions", tmp_path / "q.toml", "--engine", "fake", "--model", "fake")
-    command("run", "decide", *words, "--out", tmp_path / "run")
+    command("run", "decide", *words, "--parts", "letters", "--out", tmp_path / "run")
     run, kept = (tmp_path / "run",), np.arange(50) != 7
     found = table(run, "predictions").filter(part="letters").sort("query_id")
     yes = np.transpose([found.filter(dataset=name)["label_probs"].list.get(1).to_numpy() for name in names])[kept]
@@ -404,7 +406,8 @@ def test_words_and_no_demonstrations_are_baselines_on_the_same_rows(tmp_path, gr
     )
     words = ("--data", tmp_path / "t.csv", "--questions", tmp_path / "q.toml", "--engine", "fake", "--model", "fake")
     grouped = ("--group-column", group_column) if group_column else ()
-    command("run", "decide", *words, *grouped, "--shots", 4, "--out", tmp_path / "run")
+    parts = ("--parts", "letters,zero-shot")
+    command("run", "decide", *words, *grouped, *parts, "--shots", 4, "--out", tmp_path / "run")
     run = (tmp_path / "run",)
     rows, _ = probabilities(run, "letters", "kind")
     queries, own = rows["query_id"].to_numpy(), (rows["pred"] == rows["gold"]).to_numpy()
@@ -431,7 +434,8 @@ def test_demonstrations_are_no_queries(tmp_path):
     write_table(tmp_path / "t.csv")
     (tmp_path / "q.toml").write_text(QUESTIONS.split("[refund]")[0])
     words = ("--data", tmp_path / "t.csv", "--input-column", "body", "--questions", tmp_path / "q.toml")
-    command("run", "decide", *words, "--shots", "3", "--engine", "fake", "--model", "fake", "--out", tmp_path / "run")
+    words = (*words, "--parts", "letters", "--shots", "3")
+    command("run", "decide", *words, "--engine", "fake", "--model", "fake", "--out", tmp_path / "run")
     rows = requests((tmp_path / "run",)).filter(part="letters")
     shown = rows["demonstration_ids"][0].to_list()
     assert len(shown) == 3
@@ -446,7 +450,7 @@ def test_neither_the_input_nor_a_demonstration_tells_the_answer(tmp_path):
     words = ("--data", tmp_path / "t.csv", "--questions", tmp_path / "q.toml", "--model", "fake", "--engine", "fake")
     said = command("run", "decide", *words, "--input-column", "body,team", "--out", tmp_path / "leak", exits=2)
     assert "the column 'team' is named for two purposes at once" in said
-    words = (*words, "--input-column", "body", "--shots", "6")
+    words = (*words, "--input-column", "body", "--shots", "6", "--parts", "letters")
     command("run", "decide", *words, "--out", tmp_path / "run")
     asked = requests((tmp_path / "run",)).filter(part="letters")
     shown = {rows[row]["body"] for row in asked["demonstration_ids"][0].to_list()}
