@@ -20,6 +20,8 @@ from evaluator.models.embedded import EMBEDDED_MODELS
 from tests.command_line import command
 from tests.toolkit import toolkit_experiment
 
+pytestmark = pytest.mark.usefixtures("without_pages")
+
 CALIBRATIONS = {
     "contextual_calibration": toolkit.contextual_calibration,
     "domain_calibration": toolkit.domain_calibration,

@@ -16,6 +16,8 @@ from evaluator.models.embedded.llama import make_random_llama
 from tests.command_line import command
 from tests.suites.in_context_pvi.pvi_folder import write_folder
 
+pytestmark = pytest.mark.usefixtures("without_pages")
+
 METHODS = "vanilla,pvi_released,hardest_demonstrations"
 SHOWN_BY = {"input": ("random", "null"), "hardest_demonstrations": ("hardest", "hardest_demonstrations_null")}
 
