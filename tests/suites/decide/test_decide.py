@@ -523,7 +523,8 @@ def test_what_does_not_fit_the_suite_is_refused_with_what_does(tmp_path):
 
 
 def test_runs_in_other_forms_have_nothing_in_common(run, tmp_path):
-    (tmp_path / "q.toml").write_text(QUESTIONS)
+    few = QUESTIONS.split("[refund]")[0] + "[unlabelled]" + QUESTIONS.split("[unlabelled]")[1]
+    (tmp_path / "q.toml").write_text(few)
     words = ("--data", run[0].parent / "tickets.csv", "--input-column", "body", "--questions", tmp_path / "q.toml")
     for form in ("letters", "names"):
         fake = ("--engine", "fake", "--model", "fake", "--out", tmp_path / form)
