@@ -198,7 +198,7 @@ def summary_lines(run: MeasuredRun) -> Iterator[str]:
 
 
 METRIC_TEXTS = {
-    name: MetricText(title, lower_is_better=each.lower_is_better)
+    name: MetricText(title, lower_is_better=name.endswith((consistency.FLIPS, consistency.DISTANCE)))
     for each in consistency.diagnostics({})
     for name, title in {each.metric: each.title, **each.titles}.items()
 }

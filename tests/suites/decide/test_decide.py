@@ -26,7 +26,7 @@ from evaluator.errors import DatasetError
 from evaluator.methods.base import ScoredRequests
 from evaluator.runs.export import export
 from evaluator.store import open_intact_store
-from evaluator.suites.decide.suite import order_averaged_probs
+from evaluator.suites.decide.suite import METRIC_TEXTS, order_averaged_probs
 from tests.command_line import command
 
 pytestmark = pytest.mark.usefixtures("without_pages")
@@ -638,3 +638,12 @@ def test_the_mean_over_orders_has_the_same_digits_whatever_the_order_of_rows():
         order_averaged_probs(scored, "paper").collect(engine="streaming")["label_probs"] for scored in requests
     )
     assert all(probs.equals(first) for probs in others)
+
+
+def test_changed_answers_and_distances_are_better_low_and_accuracies_high():
+    assert {name.partition("_")[2]: text.lower_is_better for name, text in METRIC_TEXTS.items()} == {
+        "flips": True,
+        "distance": True,
+        "accuracy": False,
+        "first": False,
+    }
