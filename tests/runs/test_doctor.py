@@ -16,7 +16,7 @@ import torch
 
 from evaluator.config import DevicesConfig, ModelConfig, cache_folder
 from evaluator.engine import ENGINES, EngineKind, find_source
-from evaluator.engine.base import ContinuationRequest, ContinuationScores, versions_for_transformers
+from evaluator.engine.base import ContinuationRequest, ContinuationScores, FakeEngine, versions_for_transformers
 from evaluator.engine.transformers_engine import TransformersEngine
 from evaluator.errors import ConfigError
 from evaluator.models.embedded import EMBEDDED_MODELS
@@ -321,7 +321,6 @@ def test_16_bits_are_held_against_what_transformers_is_off(examined) -> None:
     }
     (effect,) = (check for check in record.checks if check.name == "effect of logits in float32")
     assert effect.status == "measured"
-    assert "tie in 0 prompts" not in effect.text.partition(", in ")[0]
     assert examined(SwappedLabels, dtype="bfloat16").names("DISAGREES")
 
 
@@ -333,6 +332,18 @@ def answers_of(first: float, second: float, states: float = 1.0) -> doctor._Answ
     tokens = pl.DataFrame({"prompt_id": ids, "ask": "labels"})
     scored = doctor.ScoredAgain(tokens, pl.DataFrame({"prompt_id": ids, **numbers}, schema=SCORES), 1)
     return doctor._Answers(scored, np.full((2, 2), states, np.float32), 0, 1.0)
+
+
+def test_labels_that_tie_are_counted_without_logits_in_float32_and_with_them(monkeypatch) -> None:
+    """How many labels tie depends on the processor: here two prompts tie in bfloat16, and one of them still after."""
+    references = {"bfloat16": answers_of(-1.0, -1.0)}
+    config = ModelConfig(model=EMBEDDED, engine="transformers", dtype="bfloat16", head_dtype="model")
+    asked = references["bfloat16"].scored.tokens
+    patient = doctor._Patient(find_source(config), config, asked, references)
+    monkeypatch.setattr(doctor, "load_engine", lambda _source, _config: FakeEngine())
+    monkeypatch.setattr(doctor, "score_in_one_call", lambda *_: answers_of(-1.0, -2.0).scored)
+    (effect,) = doctor._head_effect(patient)
+    assert effect.text.endswith("; the two best labels tie in 2 prompts without it, in 1 with it")
 
 
 def test_what_is_allowed_is_twice_what_transformers_is_off_on_the_kind_and_a_step_of_rounding() -> None:
