@@ -213,9 +213,10 @@ class _Asking:
         self.stopped = ""  # reason why no more requests are sent; empty: none
         self.is_accepted = False  # whether a request about this table was answered and not refused
         self._path, self._price = what.out / ANSWERS, options.price()
-        self._lock = threading.Lock()
+        self._lock, self._sync_lock = threading.Lock(), threading.Lock()
         self._read_stored()
         self._n_stored = len(self.answers)  # answers of earlier commands
+        self._n_synced = 0  # answers that are surely on disk
         self._file = self._path.open("ab")
         # The usual API key of a service is sent only to the host of that service.
         own = (protocol.key_variable,) if options.host == protocol.host else ()
@@ -362,7 +363,7 @@ class _Asking:
             raise BadAnswerError(f"{self.what.options.url} returned a body that is no JSON: {error}") from error
 
     def _store(self, call: Call, reply: dict[str, Any], latency_s: float) -> int:
-        """Append an answer to the file, wait until it is on disk, and count it; return its row number, from 0."""
+        """Append an answer to the file and wait until it is on disk; return its row number, from 0."""
         cost = cost_of(reply, self._price)
         row = {"key": call.key, "id": call.row, "request": call.body, "response": reply}
         row |= {"latency_s": round(latency_s, 4), "cost": cost}
@@ -371,8 +372,12 @@ class _Asking:
                 place = len(self.answers)
                 self._file.write(json.dumps(row, ensure_ascii=False).encode() + b"\n")
                 self._file.flush()
-                os.fsync(self._file.fileno())
                 self._learn(row)
+            with self._sync_lock:  # one call of fsync covers all rows written before it, which counts on slow disks
+                if self._n_synced <= place:
+                    n_written = len(self.answers)
+                    os.fsync(self._file.fileno())
+                    self._n_synced = n_written
         except OSError as error:
             hint = "Make room for it, and run the same command again: only what is not stored is asked again."
             raise WriteError(f"{self._path} cannot be written: {reason(error)}. {hint}") from error
