@@ -70,11 +70,11 @@ def total_error_sections(
         return
     # Show the design study of the mean over datasets, or of the dataset if there is only one.
     designs = designs.filter(dataset=MEAN_OVER_DATASETS if len(datasets) > 1 else datasets[0])
+    measured = set(components["definition"])  # suites may have definitions of their own
+    definitions = [*(name for name in DEFINITIONS if name in measured), *sorted(measured - {*DEFINITIONS})]
     tables, several = (totals, components, designs), len(datasets) > 1
     groups = definition_groups(
-        (name, _blocks(*(rows.filter(definition=name) for rows in tables), several=several))
-        for name in DEFINITIONS
-        if name in components["definition"]
+        (name, _blocks(*(rows.filter(definition=name) for rows in tables), several=several)) for name in definitions
     )
     yield Section(
         "total-error",

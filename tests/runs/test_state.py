@@ -9,7 +9,6 @@ from unittest.mock import patch
 
 import pytest
 
-from evaluator.cli.runs import _how_far
 from evaluator.config import ModelConfig, RunConfig
 from evaluator.engine import ENGINES
 from evaluator.files.json_files import read_record, write_record
@@ -19,7 +18,7 @@ from evaluator.progress import finish
 from evaluator.run import pipeline
 from evaluator.run.folders import read_run
 from evaluator.run_log import started_as
-from evaluator.runs.state import Scoring, find_runs, run_state
+from evaluator.runs.state import Scoring, find_runs, how_far, run_state
 from evaluator.scores.table import ScoreManifest
 from tests.command_line import command, command_outputs
 
@@ -65,9 +64,9 @@ def test_a_run_whose_prompts_are_built_is_unfinished_and_says_how_to_go_on(runs)
     assert f"to go on      evaluator score {runs / 'below' / 'built'} --model MODEL" in said
     # Of two models, the first has 6 of 6 prompts and the second 6 of 18.
     state = replace(run_state(runs / "below" / "built"), stages=["built", "checked"])
-    assert _how_far(state) == "unfinished, checked"
+    assert how_far(state) == "unfinished, checked"
     scoring = [Scoring(model="a", done=6, planned=6), Scoring(model="b", done=6, planned=18)]
-    assert _how_far(replace(state, scoring=scoring)) == "unfinished, 50% scored"
+    assert how_far(replace(state, scoring=scoring)) == "unfinished, 50% scored"
 
 
 def test_after_a_stage_that_has_ended_the_next_one_comes_and_after_one_that_failed_the_same(tmp_path):
