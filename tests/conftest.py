@@ -42,6 +42,9 @@ settings.load_profile("evaluator")
 # that spin make a model four times slower.
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 
+# Commands run as a user's do, who has no such variable: with it, a standard error that is lost leaves no text behind.
+os.environ.pop("PYTHONUNBUFFERED", None)
+
 # Ray's workers have the lowest priority but four by default: tests of replicas would wait until other programs end.
 os.environ.setdefault("RAY_worker_niceness", "0")
 

@@ -60,6 +60,14 @@ def main() -> None:
             status = _status(interrupts)
     except KeyboardInterrupt:  # a second Ctrl-C, while the first was handled
         status = _exit_code(interrupts)
+    for name in ("stdout", "stderr"):
+        try:
+            if stream := getattr(sys, name):
+                stream.flush()
+        except (OSError, ValueError):  # what a lost stream still holds: Python would try again, and exit with 120
+            setattr(sys, name, None)
+            if name == "stdout":
+                status = status or 2
     sys.exit(status)
 
 

@@ -42,6 +42,17 @@ def test_a_full_disk_under_the_progress_does_not_end_the_run(tmp_path: Path) -> 
     assert ended(tmp_path / "out")
 
 
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="this system has no /dev/full")
+def test_a_full_disk_under_the_output_is_a_mistake_that_the_user_can_fix() -> None:
+    with open("/dev/full", "w") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "evaluator", "suites"], stdout=full, stderr=subprocess.PIPE, text=True, check=False
+        )
+    assert done.returncode == 2
+    (line,) = done.stderr.splitlines()
+    assert line.startswith("Error: [Errno 28] No space left on device.")
+
+
 def test_a_terminal_that_goes_away_does_not_end_the_run(tmp_path: Path) -> None:
     terminal_end, process_end = os.openpty()
     run = subprocess.Popen([*BUILD, "--out", tmp_path / "out"], stderr=process_end)
