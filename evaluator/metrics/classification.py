@@ -35,8 +35,8 @@ sum of gaps in confidence bins, and "distance", a distance from one of the metri
 Limits = tuple[float, float]
 """The lowest and the highest possible value of a metric; infinite where it is unbounded."""
 
-N_REQUESTS = {"n": pl.col("query_id").is_not_null()}
-"""Statistic that counts requests; each has a query."""
+N_REQUESTS = {"n": pl.lit(1.0)}
+"""Statistic that counts requests."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -100,12 +100,15 @@ def jackknifed(value: float, without_one: Floats, form: IntervalForm, limits: Li
 
 def statistic_sums(requests: pl.DataFrame, n_labels: int, metrics: Mapping[str, Metric], by: list[str]) -> pl.DataFrame:
     """Sum the statistics of the metrics over the requests of each group; return the sums with the columns `by`."""
-    sums = {
-        name: statistic.cast(pl.Float64).sum()
+    statistics = {
+        name: statistic.cast(pl.Float64)
         for metric in metrics.values()
         for name, statistic in metric.statistics(n_labels).items()
     }
-    return requests.group_by(by, maintain_order=True).agg(**sums)
+    # A constant in an aggregation would count once a group, so constants become columns with one value a request.
+    constants = {name: statistic for name, statistic in statistics.items() if not statistic.meta.root_names()}
+    sums = {name: (pl.col(name) if name in constants else statistic).sum() for name, statistic in statistics.items()}
+    return requests.with_columns(**constants).group_by(by, maintain_order=True).agg(**sums)
 
 
 def metric_values(requests: pl.DataFrame, n_labels: int, metrics: Mapping[str, Metric]) -> dict[str, Measured]:

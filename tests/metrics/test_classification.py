@@ -2,6 +2,7 @@
 
 import math
 from fractions import Fraction
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,7 @@ from sklearn.metrics import accuracy_score, brier_score_loss, f1_score, log_loss
 from evaluator.config import Definition
 from evaluator.errors import MetricError
 from evaluator.metrics import METRICS, classification_metrics
+from evaluator.metrics.classification import N_REQUESTS, statistic_sums
 
 # Five requests over three labels; the most probable label and whether it is right:
 #   gold 0  .70 .20 .10 -> 0 right     gold 0  .25 .50 .25 -> 1 wrong     gold 1  .10 .60 .30 -> 1 right
@@ -194,3 +196,9 @@ def test_a_definition_that_is_no_text_is_refused_with_the_known_ones(definition:
 def test_rows_rounded_to_single_precision_are_distributions() -> None:
     probs = np.random.default_rng(0).dirichlet(np.ones(6), 200).astype(np.float32)
     assert 0 <= classification_metrics(probs, np.zeros(200, dtype=int))["accuracy"] <= 1
+
+
+def test_a_statistic_that_is_a_constant_counts_every_request_also_those_without_a_query() -> None:
+    requests = pl.DataFrame({"dataset": ["a", "a", "b"], "query_id": [None, 1, None]})
+    counts: Any = SimpleNamespace(statistics=lambda _n_labels: N_REQUESTS)
+    assert statistic_sums(requests, 2, {"counted": counts}, ["dataset"]).rows() == [("a", 2.0), ("b", 1.0)]
