@@ -63,7 +63,7 @@ class ChatForm:
     """A model's chat template, and the settings that turn prompts into conversations."""
 
     model: str  # name of the model, for error messages about its own template
-    tokenizer: Any  # tokenizer of transformers, whose apply_chat_template renders the template
+    tokenizer: Any  # tokenizer of transformers, whose special tokens the template writes
     template: str  # Jinja source
     source: str  # "auto" for the model's own template, or the path of the template file
     demonstrations: ChatDemonstrations
@@ -120,15 +120,19 @@ class ChatForm:
 
         Raises ModelError if the template refuses the conversation.
         """
+        from transformers.utils.chat_template_utils import _compile_jinja_template
+
         try:
-            text: str = self.tokenizer.apply_chat_template(
-                list(messages),
-                chat_template=self.template,
-                tokenize=False,
+            # Not apply_chat_template: since transformers 5.24 it passes no function to a template, as strftime_now.
+            text: str = _compile_jinja_template(self.template).render(
+                **self.tokenizer.special_tokens_map,
+                **_NO_THINKING,
+                messages=list(messages),
+                tools=None,
+                documents=None,
                 add_generation_prompt=opens_answer,
                 date_string=DATE.strftime("%d %b %Y"),
                 strftime_now=DATE.strftime,
-                **_NO_THINKING,
             )
         except TemplateSyntaxError as error:
             raise self._fault(f"is no Jinja template: line {error.lineno}, {error.message}") from error
