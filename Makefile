@@ -30,7 +30,7 @@ EVALUATE = $(strip $(BIN)/evaluator run $(SUITE) --model $(call quoted,$(MODEL))
 BENCHMARKS = $(filter-out benchmarks/faults/%,$(shell grep -l "^if __name__" benchmarks/*/*.py))
 
 .PHONY: help setup run normal contextual domain empirical bias template sampling gler robustness demonstrations learning-curve methods \
-  staicc prompt-search pvi report doctor bench bench-throughput faults fuzz mutants test test-runners test-vllm test-gpu check pythons dist audit models golden docs
+  staicc prompt-search pvi report doctor bench bench-throughput faults fuzz mutants test test-runners test-vllm test-gpu check lowest pythons dist audit models golden docs
 
 help:
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-15s %s\n", $$1, $$2}' Makefile
@@ -159,6 +159,17 @@ check: setup ## lint, format, types and layers
 
 # Packages of constraints.txt that PyPI has as source archives only. torch's CPU build is on another index.
 SOURCE_ONLY = rouge_score,sqlitedict,word2number
+lowest: export HF_HUB_OFFLINE = 1
+lowest: setup ## fast tests with the oldest versions that pyproject.toml allows, but for torch (needs a network)
+	@rm -rf build/lowest && mkdir -p build/lowest
+	sed -nE -e '/^dependencies/,/^]/s/^ *"([A-Za-z0-9_-]+)>=([0-9.]+)".*/\1==\2/p' \
+	  -e 's/^(sklearn|adapters|ray) *= \["([a-z-]+)>=([0-9.]+)"\].*/\2==\3/p' pyproject.toml | grep -v '^torch==' > build/lowest/oldest.txt
+	$(BIN)/python -I -m pip --disable-pip-version-check install --quiet --no-deps --only-binary :all: --target build/lowest \
+	  --requirement build/lowest/oldest.txt
+	PYTHONPATH=build/lowest $(BIN)/python -m pytest -W default -m 'not gpu and not exhaustive' -n $(JOBS) --dist loadfile $(or $(ARGS), \
+	  $(addprefix tests/,api cli compare datasets exports files imports metrics models preflight random_baselines report scores \
+	  statistics store tokens engine/test_ray_replicas.py))
+
 pythons: export PYTHONPYCACHEPREFIX = build/pycache
 pythons: setup ## newer Pythons without their packages: types, wheels that pip finds, compilation where one is installed
 	@set -e; for version in 3.12 3.13 3.14; do \
