@@ -8,7 +8,7 @@ import math
 import re
 from collections.abc import Mapping
 from dataclasses import MISSING, Field, dataclass, field, fields, is_dataclass
-from functools import reduce
+from functools import cache, reduce
 from numbers import Integral
 from operator import or_
 from pathlib import Path
@@ -97,7 +97,8 @@ def flag(name: str) -> str:
     return f"--{name.replace('_', '-')}"
 
 
-def option_fields(kind: Any) -> dict[str, OptionField]:
+@cache
+def option_fields(kind: Any) -> Mapping[str, OptionField]:
     """Return the options of a dataclass and of the dataclasses in its fields, by name, in order.
 
     `kind` None gives an empty dictionary.

@@ -103,9 +103,9 @@ class FakeEngine:
         self.counts = TokenCounts()
 
     def log_likelihoods(self, requests: Requests) -> Iterator[ContinuationScores]:
-        for index, request in enumerate(requests):
-            self.counts.prompt_tokens += len(request.context)
-            yield ContinuationScores(index, token_log_probs(*request))
+        for index, log_probs in enumerate(token_log_probs(requests)):
+            self.counts.prompt_tokens += len(requests[index].context)
+            yield ContinuationScores(index, log_probs)
 
     def hidden_states(self, texts: Sequence[TokenIds]) -> Floats32:
         self.counts.prompt_tokens += sum(map(len, texts))

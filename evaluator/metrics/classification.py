@@ -25,7 +25,7 @@ import polars as pl
 from evaluator.arrays import Floats
 from evaluator.config import Definition
 from evaluator.errors import MetricError, unknown_name
-from evaluator.metrics.intervals import Bins, bins_of, jackknife
+from evaluator.metrics.intervals import Bins, bins_of
 
 IntervalForm = Literal["score", "symmetric", "log", "bins", "distance"]
 """Shape of the 95% interval (intervals.py). "score": Wilson's score interval; "symmetric": value -+ t x standard error;
@@ -90,6 +90,30 @@ class Measured(NamedTuple):
     bins: Bins | None = None  # "bins" only: the confidence bins
     sizes: Mapping[str, int] | None = None  # n_queries and n_requests of the value; None: those of the group
     over: str = "queries"  # sampled factors that the interval covers; templates are fixed unless named
+
+
+class Jackknife(NamedTuple):
+    """The jackknife estimates of a value's standard error and bias; None with a single query."""
+
+    standard_error: float | None
+    bias: float | None  # NaN or infinite where a value without one query is
+
+
+def jackknife(value: float, without_one: Floats) -> Jackknife:
+    """Return the jackknife standard error and bias of a value from the values [Q] without each query in turn.
+
+    SE^2 = (Q - 1)/Q x sum over queries of (value without the query - mean of these values)^2; infinite where a value
+    without one query is not finite, because the metric then depends on that query alone. For a mean with equally many
+    requests a query this is the clustered standard error of Miller 2024. Source: SAS/STAT, PROC SURVEYMEANS, "Jackknife
+    Method", with a query as the sampling unit and no strata. Bias = (Q - 1) x (mean of the values without one query -
+    value): the part of a smooth function's bias that shrinks as 1/Q (Quenouille 1956).
+    """
+    n_queries = len(without_one)
+    if n_queries < 2:
+        return Jackknife(None, None)
+    is_finite = np.isfinite(without_one).all()
+    error = float(np.std(without_one)) * math.sqrt(n_queries - 1) if is_finite else math.inf
+    return Jackknife(error, (n_queries - 1) * (float(without_one.mean()) - value))
 
 
 def jackknifed(value: float, without_one: Floats, form: IntervalForm, limits: Limits) -> Measured:

@@ -13,8 +13,8 @@ from scipy.special import rel_entr, xlogy
 
 from evaluator.arrays import Bools, Floats, Ints
 from evaluator.errors import MetricError
-from evaluator.metrics.classification import IntervalForm, Measured
-from evaluator.metrics.intervals import jackknife, with_intervals
+from evaluator.metrics.classification import IntervalForm, Measured, jackknife
+from evaluator.metrics.intervals import with_intervals
 from evaluator.statistics.correlation import MIN_POINTS, rank_correlation
 
 Score = Callable[[Any, Any], float]

@@ -42,12 +42,12 @@ from evaluator.metrics.classification import (
     N_BINS,
     Measured,
     confidence_bin,
+    jackknife,
     metric_values,
     per_request_columns,
     statistic_sums,
 )
 from evaluator.metrics.guessing import guesses
-from evaluator.metrics.intervals import jackknife
 from evaluator.schemas import GROUP_METRICS, LABEL_SPACES, LABEL_SPACES_KEY, PREDICTIONS
 
 Divergence = Callable[[Floats, Floats], Floats]

@@ -56,30 +56,6 @@ Row = Mapping[str, Any]
 """A row with METRICS_KEY and the fields of classification.Measured."""
 
 
-class Jackknife(NamedTuple):
-    """The jackknife estimates of a value's standard error and bias; None with a single query."""
-
-    standard_error: float | None
-    bias: float | None  # NaN or infinite where a value without one query is
-
-
-def jackknife(value: float, without_one: Floats) -> Jackknife:
-    """Return the jackknife standard error and bias of a value from the values [Q] without each query in turn.
-
-    SE^2 = (Q - 1)/Q x sum over queries of (value without the query - mean of these values)^2; infinite where a value
-    without one query is not finite, because the metric then depends on that query alone. For a mean with equally many
-    requests a query this is the clustered standard error of Miller 2024. Source: SAS/STAT, PROC SURVEYMEANS, "Jackknife
-    Method", with a query as the sampling unit and no strata. Bias = (Q - 1) x (mean of the values without one query -
-    value): the part of a smooth function's bias that shrinks as 1/Q (Quenouille 1956).
-    """
-    n_queries = len(without_one)
-    if n_queries < 2:
-        return Jackknife(None, None)
-    is_finite = np.isfinite(without_one).all()
-    error = float(np.std(without_one)) * math.sqrt(n_queries - 1) if is_finite else math.inf
-    return Jackknife(error, (n_queries - 1) * (float(without_one.mean()) - value))
-
-
 def two_way_standard_error(
     cells: Floats, attributes: Sequence[Sequence[int]] | None = None, *, template_weight: float = 1.0
 ) -> tuple[float | None, float]:

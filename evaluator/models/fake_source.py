@@ -90,8 +90,11 @@ def uniform_hash(prefix: Sequence[int], rest: Sequence[int]) -> float:
     return int.from_bytes(hashed.digest(), "little") / 2**64
 
 
-def token_log_probs(context: Sequence[int], continuations: Sequence[Sequence[int]]) -> list[list[float]]:
-    """Return fake log-probabilities (nats) of the tokens of each continuation: [continuation][token].
+def token_log_probs(requests: Sequence[tuple[Sequence[int], Sequence[Sequence[int]]]]) -> list[list[list[float]]]:
+    """Return fake log-probabilities (nats) of the tokens after each context: [request][continuation][token].
+
+    Args:
+        requests: the tokens of a context and of its continuations.
 
     They are hashes of the prefix and the token, plus a hash of the token alone, which makes some tokens likelier after
     every prefix. A probability is at most 1 / VOCAB_SIZE, so that probabilities never sum to more than one.
@@ -101,6 +104,6 @@ def token_log_probs(context: Sequence[int], continuations: Sequence[Sequence[int
         return -math.log(VOCAB_SIZE) - 2 * uniform_hash(prefix, [token]) - uniform_hash([], [token])
 
     return [
-        [log_prob([*context, *continuation[:place]], token) for place, token in enumerate(continuation)]
-        for continuation in continuations
+        [[log_prob([*context, *after[:place]], token) for place, token in enumerate(after)] for after in continuations]
+        for context, continuations in requests
     ]

@@ -280,9 +280,9 @@ def of_one_load(items: Sequence[T], key: Callable[[T], ResolvedModel]) -> Iterat
         key: returns the model of an item.
     """
 
-    def load(item: T) -> tuple[Path, ModelConfig]:
+    def load(item: T) -> tuple[Path, dict[str, object]]:
         one = key(item)
-        return one.source.folder, replace(one.config, adapter=None, chat=None, label_boundary=None)
+        return one.source.folder, vars(one.config) | dict.fromkeys(("adapter", "chat", "label_boundary"))
 
     for _, same in groupby(items, key=load):
         yield list(same)

@@ -11,9 +11,8 @@ import pytest
 from scipy import stats
 
 from evaluator.metrics import METRICS
-from evaluator.metrics.classification import IntervalForm, Measured, Metric, metric_values
+from evaluator.metrics.classification import IntervalForm, Measured, Metric, jackknife, metric_values
 from evaluator.metrics.intervals import (
-    jackknife,
     mean_of_intervals,
     total_standard_error,
     two_way_standard_error,

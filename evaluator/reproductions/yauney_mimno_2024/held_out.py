@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 import polars as pl
 
-from evaluator.metrics.intervals import jackknife
+from evaluator.metrics.classification import jackknife
 from evaluator.progress import Progress, Stage
 from evaluator.random_baselines import held_out as base
 from evaluator.random_baselines.max_random import max_random_accuracy, max_random_tail
