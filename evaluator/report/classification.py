@@ -126,21 +126,20 @@ def _result_sections(run: MeasuredRun, results: PartResults, *, navigation: str 
             intervals.
     """
     datasets, spaces = datasets_of(run), run.table("label_spaces").filter(suite=results.suite, part=results.part)
-    headlines, others = (results.texts.headlines(results.metrics, others=is_other) for is_other in (False, True))
-    headline, further = (list(by_definition(metrics, datasets)) for metrics in (headlines, others))
-    names = results.texts.in_order(headlines["metric"])
+    texts, metrics = results.texts, results.metrics
+    headlines, others = texts.headlines(metrics), texts.headlines(metrics, others=True)
+    headline, further = list(by_definition(headlines, datasets)), list(by_definition(others, datasets))
     n_labels = spaces.select("dataset", n_labels=pl.col("label_names").list.len())
-    sized = ((name, rows.join(n_labels, on="dataset", how="left", maintain_order="left")) for name, rows in headline)
-    groups = definition_groups((name, _results(results, name, rows, names)) for name, rows in sized)
+    sized = [(name, rows.join(n_labels, on="dataset", how="left", maintain_order="left")) for name, rows in headline]
+    groups = definition_groups(_results(results, sized, texts.in_order(headlines["metric"])))
     blocks: list[Block] = [*groups] or [TEXTS["no_true_labels"]]
     yield Section(results.anchor, "Results", blocks, subtitle=results.subtitle, kind="results", navigation=navigation)
     if navigation and headline:
         yield _intervals_section(results, headline)
     key = {"suite": results.suite, "part": results.part, "method": results.method}
-    bins, coverage, thresholds, curves, confusion = (
-        in_order(run.table(name).filter(**key), datasets)
-        for name in ("reliability", "coverage", "thresholds", "risk_coverage", "confusion")
-    )
+    names = ("reliability", "coverage", "thresholds", "risk_coverage", "confusion")
+    tables = [run.table(name).filter(**key) for name in names]
+    bins, coverage, thresholds, curves, confusion = [in_order(rows, datasets) for rows in tables]
     if bins.height:
         yield _reliability_section(results, dict(headline), in_order(bins, datasets, "bin"))
     if coverage.height:  # the method has label probabilities
@@ -155,39 +154,40 @@ def _result_sections(run: MeasuredRun, results: PartResults, *, navigation: str 
         note = TEXTS["confusion_note"].format(FIGURE_DEFINITION, MAX_LABELS)
         yield results.section("confusion", "Confusion matrices", [note, Matrices(matrices, absent="")])
     if further:
-        yield _further_section(results, results.texts.in_order(others["metric"]), further)
+        yield _further_section(results, texts.in_order(others["metric"]), further)
 
 
-def _results(results: PartResults, definition: str, rows: pl.DataFrame, names: Sequence[str]) -> Iterator[Block]:
-    """Yield the blocks of one definition: means over datasets, table of datasets, and tests against guessing."""
-    texts, present = results.texts, [name for name in names if name in rows.columns]
-    mean = rows if rows.height == 1 else rows.filter(dataset=MEAN_OVER_DATASETS)
-    if mean.height:
-        cells = {name: cell for name in present if (cell := mean[name].item())}
-        yield Filled("summary.html", {"items": mean_items(cells, texts)})
-    accuracies = rows.select("dataset", "accuracy").unnest("accuracy") if "accuracy" in present else None
-    is_judged = accuracies is not None and bool(accuracies["verdict"].count())
-    # Every metric has numbers of queries and requests: take those of the first metric that was measured.
-    sizes = pl.struct(
-        pl.coalesce(pl.col(name).struct.field(size) for name in present).alias(size)
-        for size in ("n_queries", "n_requests")
-    )
-    columns = [DATASET]
+def _results(
+    results: PartResults, headline: Sequence[tuple[str, pl.DataFrame]], names: Sequence[str]
+) -> Iterator[tuple[str, Sequence[Block]]]:
+    """Yield the blocks of each definition: means over datasets, table of datasets, and tests against guessing."""
+    texts, columns = results.texts, [DATASET]
     for name in names:
         columns.append(replace(metric_column(name, texts), bold=True))
         columns += BASELINES if name == "accuracy" else []
     queries = Column("Queries", "n_queries", of="sizes", note="requests", below="n_requests")
     columns += [Column("Labels", "n_labels"), queries]
-    caption = TEXTS["results_caption"].format(
-        results.about,
-        definition,
-        lower_is_better(names, texts),
-        TEXTS["calibration_meaning"] if "expected_calibration_error" in names else "",
-        TEXTS["verdict_meaning"].format(TAIL_TO_TELL) if is_judged else "",
-    )
-    yield Table(rows.with_columns(sizes=sizes), columns, is_mean_last=True, caption=caption)
-    if accuracies is not None and is_judged:
-        yield from _against_guessing(accuracies)
+    about, lower = results.about, lower_is_better(names, texts)
+    of_errors = TEXTS["calibration_meaning"] if "expected_calibration_error" in names else ""
+    for definition, rows in headline:
+        blocks, present = list[Block](), [name for name in names if name in rows.columns]
+        mean = rows if rows.height == 1 else rows.filter(dataset=MEAN_OVER_DATASETS)
+        if mean.height:
+            cells = {name: cell for name in present if (cell := mean[name].item())}
+            blocks.append(Filled("summary.html", {"items": mean_items(cells, texts)}))
+        accuracies = rows.select("dataset", "accuracy").unnest("accuracy") if "accuracy" in present else None
+        is_judged = accuracies is not None and bool(accuracies["verdict"].count())
+        # Every metric has numbers of queries and requests: take those of the first metric that was measured.
+        sizes = pl.struct(
+            pl.coalesce(pl.col(name).struct.field(size) for name in present).alias(size)
+            for size in ("n_queries", "n_requests")
+        )
+        of_verdicts = TEXTS["verdict_meaning"].format(TAIL_TO_TELL) if is_judged else ""
+        caption = TEXTS["results_caption"].format(about, definition, lower, of_errors, of_verdicts)
+        blocks.append(Table(rows.with_columns(sizes=sizes), columns, is_mean_last=True, caption=caption))
+        if accuracies is not None and is_judged:
+            blocks += _against_guessing(accuracies)
+        yield definition, blocks
 
 
 def _against_guessing(accuracies: pl.DataFrame) -> Iterator[Block]:
@@ -211,53 +211,56 @@ def _against_guessing(accuracies: pl.DataFrame) -> Iterator[Block]:
         named = "every dataset" if len(no_better) == n_datasets > 1 else named
         text += f" Always answering with the majority label is at least as accurate on {named}."
     yield Group([text], style="judged")
-    yield Group([_tests_table(tested)], "Tests against guessing, and the queries they need", is_folded=True)
-
-
-def _tests_table(tested: pl.DataFrame) -> Table:
-    columns = [
-        DATASET,
-        Column("p, uniform", "log10_tail", show=probability),
-        Column("after Holm", "p_holm", show=p_text),
-        text_column("Better than uniform guessing", "p_holm", show=told),
-        Column("p, majority", "p_majority", show=p_text),
-        Column("after Holm", "p_majority_holm", show=p_text),
-        text_column("Better than majority", "p_majority_holm", show=told),
-        Column("Lower bound", "accuracy_lower_bound"),
-        Column("Queries needed", "n_needed"),
-        ends_column("Bayesian interval", "credible_low", "credible_high"),
-    ]
     caption = TEXTS["tests_table_caption"].format(100 * ASSURANCE, POWER)
-    return Table(tested, columns, style="metrics tests", caption=caption)
+    table = Table(tested, TESTS, style="metrics tests", caption=caption)
+    yield Group([table], "Tests against guessing, and the queries they need", is_folded=True)
+
+
+TESTS = [
+    DATASET,
+    Column("p, uniform", "log10_tail", show=probability),
+    Column("after Holm", "p_holm", show=p_text),
+    text_column("Better than uniform guessing", "p_holm", show=told),
+    Column("p, majority", "p_majority", show=p_text),
+    Column("after Holm", "p_majority_holm", show=p_text),
+    text_column("Better than majority", "p_majority_holm", show=told),
+    Column("Lower bound", "accuracy_lower_bound"),
+    Column("Queries needed", "n_needed"),
+    ends_column("Bayesian interval", "credible_low", "credible_high"),
+]
+"""Columns of the table of tests against guessing."""
 
 
 def _further_section(
     results: PartResults, names: Sequence[str], further: Sequence[tuple[str, pl.DataFrame]]
 ) -> Section:
     """Build the folded section of the metrics that are not headlines: proper scores, their components, label mass."""
-    columns = [DATASET, *(metric_column(name, results.texts) for name in names)]
+    texts = results.texts
+    columns, lower = [DATASET, *[metric_column(name, texts) for name in names]], lower_is_better(names, texts)
     of_scores = TEXTS["score_meaning"] if "brier_score" in names else ""
     of_mass = TEXTS["mass_meaning"] if "label_mass_median" in names else ""
+    about, caption = results.about, TEXTS["further_caption"]
 
     def table(definition: str, rows: pl.DataFrame) -> Table:
-        about = results.about, definition, of_scores, of_mass, lower_is_better(names, results.texts)
-        return Table(rows, columns, is_mean_last=True, caption=TEXTS["further_caption"].format(*about))
+        told = caption.format(about, definition, of_scores, of_mass, lower)
+        return Table(rows, columns, is_mean_last=True, caption=told)
 
-    groups = definition_groups((definition, [table(definition, rows)]) for definition, rows in further)
+    groups = definition_groups([(definition, [table(definition, rows)]) for definition, rows in further])
     parts = "Brier score and log loss with their parts, and how much probability the labels have"
     section = results.section("further", "Proper scores and label mass", groups)
-    return replace(section, subtitle=f"{results.about}: {parts}", is_folded=True)
+    return replace(section, subtitle=f"{about}: {parts}", is_folded=True)
 
 
 def _intervals_section(results: PartResults, headline: Sequence[tuple[str, pl.DataFrame]]) -> Section:
     """Build the section that draws the metrics of INTERVAL_FIGURES, with intervals, for each definition."""
     keys = {"value": "value and 95% interval", "chance": "chance, 1 / labels", "majority": "majority label (accuracy)"}
+    titles = [(name, results.texts.title(name)) for name in INTERVAL_FIGURES]
 
     def pair(rows: pl.DataFrame) -> Panels:
-        drawn = [(name, figures.interval_rows(_interval_rows(name, rows))) for name in INTERVAL_FIGURES if name in rows]
-        return Panels([Panel(results.texts.title(name), [drawing]) for name, drawing in drawn], style="pair")
+        drawn = [(title, _interval_rows(name, rows)) for name, title in titles if name in rows]
+        return Panels([Panel(title, [figures.interval_rows(values)]) for title, values in drawn], style="pair")
 
-    groups = definition_groups((definition, [pair(rows)]) for definition, rows in headline)
+    groups = definition_groups([(definition, [pair(rows)]) for definition, rows in headline])
     return results.section("intervals", "Accuracy and true-label probability", [Legend(keys), *groups])
 
 
@@ -301,7 +304,7 @@ def recorded(value: float | None) -> str:
 def _reliability_section(results: PartResults, headline: Mapping[str, pl.DataFrame], bins: pl.DataFrame) -> Section:
     """Build the section with a reliability diagram for each dataset; `bins` is schemas.RELIABILITY, sorted."""
     rows = headline.get(FIGURE_DEFINITION, pl.DataFrame())
-    cells = (row for row in rows.iter_rows(named=True) if row.get("expected_calibration_error"))
+    cells = [row for row in rows.iter_rows(named=True) if row.get("expected_calibration_error")]
     errors = {row["dataset"]: f"ECE {number(row['expected_calibration_error']['value'])}" for row in cells}
     panels = dataset_panels(bins, lambda of_dataset: [figures.reliability_figure(of_dataset)], errors)
     note = TEXTS["reliability_note"].format(FIGURE_DEFINITION)

@@ -103,13 +103,14 @@ def draw_svg(spec: VegaSpec, *, data: pl.DataFrame | None = None, **tables: pl.D
         data: table that a reader can download as CSV, at full precision; if left out, `stacked(**tables)`.
         tables: name of a data source of the chart -> its rows; a null or NaN is not drawn.
     """
+    csv = figure_csv(stacked(**tables) if data is None else data)
     # vl_convert aborts the process on a control code in a text.
-    rows = {name: all_printable(table.fill_nan(None).to_dicts()) for name, table in tables.items()}
+    rows = all_printable({name: table.fill_nan(None).to_dicts() for name, table in tables.items()})
     missing = rows.keys() - {data["name"] for data in spec["data"]}
     assert not missing, f"the chart has no data named {missing}"
     filled = [entry | {"values": rows[entry["name"]]} if entry["name"] in rows else entry for entry in spec["data"]]
     svg: str = vl_convert.vega_to_svg({**spec, "data": filled})
-    return Drawing(svg, figure_csv(stacked(**tables) if data is None else data))
+    return Drawing(svg, csv)
 
 
 def figure_csv(data: pl.DataFrame) -> str:

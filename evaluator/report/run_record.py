@@ -314,7 +314,7 @@ def _preflight_section(record: PreflightRecord) -> Section:
     ]
     about = {"classes": "Classes", "labels": "Tokens of the labels"}
     about |= {"detectable": "Smallest detectable difference of two accuracies"}
-    titled = (text_column(title, name, style="text") for name, title in about.items())
+    titled = [text_column(title, name, style="text") for name, title in about.items()]
     columns = [DATASET, Column("Queries", "queries"), *titled]
     facts: Facts = {
         "Tokens in front of a prompt": str(record.tokens_in_front),

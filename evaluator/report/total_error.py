@@ -65,7 +65,7 @@ def total_error_sections(
         texts: titles of metrics.
     """
     names = ("total_error", "variance_components", "design_study")
-    totals, components, designs = (_titled(run.table(name), datasets, texts) for name in names)
+    totals, components, designs = [_titled(rows, datasets, texts) for rows in [run.table(name) for name in names]]
     if components.is_empty():
         return
     # Show the design study of the mean over datasets, or of the dataset if there is only one.
@@ -74,7 +74,7 @@ def total_error_sections(
     definitions = [*(name for name in DEFINITIONS if name in measured), *sorted(measured - {*DEFINITIONS})]
     tables, several = (totals, components, designs), len(datasets) > 1
     groups = definition_groups(
-        (name, _blocks(*(rows.filter(definition=name) for rows in tables), several=several)) for name in definitions
+        (name, _blocks(*[rows.filter(definition=name) for rows in tables], several=several)) for name in definitions
     )
     yield Section(
         "total-error",

@@ -157,26 +157,27 @@ def scan_table(out: Path, name: str, digests: Mapping[str, str]) -> pl.LazyFrame
     Raises StoreError if the table is missing, if its SHA-256 is not the recorded one (the file is then not parsed), or
     if its columns are those of another version.
     """
-    command, path = command_for(_WRITTEN_BY.get(name, "measure"), out), table_path(out, name)
+    path = table_path(out, name)
+
+    def fault(what: str, end: str = ".") -> StoreError:
+        command = command_for(_WRITTEN_BY.get(name, "measure"), out)
+        return StoreError(f"{path} {what}. Run `{command}`{end}")
+
     if name not in digests or not path.is_file():
-        raise StoreError(f"{path} is not there. Run `{command}` first.")
+        raise fault("is not there", " first.")
     try:
         digest = file_digest(path)
     except OSError as error:
-        raise StoreError(f"{path} cannot be read: {reason(error)}. Run `{command}`.") from error
+        raise fault(f"cannot be read: {reason(error)}") from error
     if digest != digests[name]:
-        raise StoreError(
-            f"{path} is damaged or of another run: its SHA-256 is not the one in {out / RUN_FILE}. Run `{command}`."
-        )
+        raise fault(f"is damaged or of another run: its SHA-256 is not the one in {out / RUN_FILE}")
     rows = scan_parquet(path)
     columns = rows.collect_schema()
     expected = TABLES.get(name, (columns, ()))[0]
     if different := columns.items() ^ expected.items():
         names = ", ".join(sorted({column for column, _ in different}))
-        raise StoreError(
-            f"{path} was written by another version of evaluator: its columns differ in {names}. Run `{command}`, "
-            "which writes it again."
-        )
+        what = f"was written by another version of evaluator: its columns differ in {names}"
+        raise fault(what, ", which writes it again.")
     return rows
 
 
