@@ -299,30 +299,6 @@ class CalibrationErrors(NamedTuple):
     ci_high: Floats
 
 
-def bins_of(requests: pl.DataFrame) -> Bins:
-    """Return the non-empty bins of per-request columns; a request in no bin only counts in the total of requests.
-
-    Requests of one query are not independent. With r the gap of a request minus the mean gap of its bin, the effective
-    number of n requests is n x sum r^2 / sum over queries of (sum of r)^2 (a design effect, Kish 1965), limited to
-    between one and two a query.
-    """
-    in_bins = requests.drop_nulls("bin").group_by("bin", maintain_order=True)
-    bins = in_bins.agg(pl.len(), pl.col("correct", "confidence").sum()).sort("bin")
-    gap, has_bin = pl.col("correct").cast(pl.Float64) - pl.col("confidence"), pl.col("bin").is_not_null()
-    # Residuals r of requests, and their sums within queries, give the effective number of requests.
-    residual = pl.when(has_bin).then(gap - gap.mean().over("bin")).otherwise(0.0)
-    residuals = requests.select("query_id", residual=residual)
-    in_query = residuals.group_by("query_id", maintain_order=True).agg(pl.col("residual").sum())["residual"].to_numpy()
-    n_requests, n_queries = requests.height, len(in_query)
-    clustered, squares = float(in_query @ in_query), float((residuals["residual"] ** 2).sum())
-    worth = n_requests * squares / clustered if clustered > 1e-12 * n_requests else n_queries
-    size = bins["len"].to_numpy()
-    share = size / n_requests
-    n = share * np.clip(worth, n_queries, 2 * n_queries)
-    extra = EXTRA_VARIANCE * share * (share / n) ** 2
-    return Bins(share, bins["correct"].to_numpy() / size, bins["confidence"].to_numpy() / size, n, extra)
-
-
 def calibration_errors(bins: Bins) -> CalibrationErrors:
     """Estimate the sum over bins of share x |accuracy - mean confidence| on infinitely many requests, for all rows.
 

@@ -33,7 +33,7 @@ DECIMALS = 9
 TABLES = {"coverage": COVERAGE, "risk_coverage": RISK_COVERAGE, "thresholds": THRESHOLDS}
 """Tables of a run, by name."""
 
-TARGETS = (0.9, 0.95)
+PROMISES = (ThresholdOptions(target=0.9), ThresholdOptions(target=0.95))
 """Target accuracies of the thresholds on a run's page."""
 
 CURVE_POINTS = 60
@@ -182,11 +182,11 @@ def _choose_rate(rows: pl.DataFrame, rule: Threshold, limit: float, alpha: float
     """Choose the loosest threshold at which the error rate of used answers is at most `limit`."""
     at = _looks(rows, rule.measure)
     chosen = selective.choose(at, limit, alpha)
-    found = applied(rows, replace(rule, threshold=float(at.threshold[chosen.look]) if chosen else None))
     if not chosen:
         needed, largest = selective.n_needed(at, limit, alpha), selective.largest_target(at, alpha)
-        return replace(found, rows_needed=needed, largest_target=largest)
+        return replace(applied(rows, rule), rows_needed=needed, largest_target=largest)
     low, high = selective.accuracy_interval(at, chosen)
+    found = applied(rows, replace(rule, threshold=float(at.threshold[chosen.look])))
     return replace(found, value_low=low, value_high=high)
 
 
@@ -331,10 +331,10 @@ def coverage(rows: pl.DataFrame) -> dict[str, Any]:
     """Return the non-key columns of schemas.COVERAGE for answer_rows of one question, or of a slice of it."""
     probability, correct, gold_prob = (rows[name].to_numpy() for name in ("probability", "correct", "gold_prob"))
     groups = _groups(rows)
-    area = selective.risk_coverage_area(probability, ~correct, groups)
     bins = rows.select(confidence_bin(pl.col("probability"), is_last_closed=True)).to_series().to_numpy()
-    calibration = selective.calibration_test(probability, correct, bins, groups)
     temperature = fit_temperature(rows["label_probs"], rows["gold"], groups)
+    area = selective.risk_coverage_area(probability, ~correct, groups)
+    calibration = selective.calibration_test(probability, correct, bins, groups)
     sets = selective.conformal_sets(gold_prob, SET_ALPHA, groups)
     in_set = pl.col("label_probs").list.eval(pl.element().round(DECIMALS) >= sets.min_probability).list.sum()
     sizes = (rows.height, rows["group"].n_unique(), float(correct.mean()))
@@ -379,7 +379,7 @@ def curve(rows: pl.DataFrame) -> pl.DataFrame:
 def coverage_tables(group: PredictionGroup) -> dict[str, pl.DataFrame]:
     """Return one group's rows of the tables coverage, risk_coverage and thresholds."""
     rows = answer_rows(group.rows)  # group.rows has no label_names: a copy of them in each row takes much memory
-    promises = [choose_thresholds(rows, ThresholdOptions(target=target))[0] for target in TARGETS]
+    promises = [choose_thresholds(rows, options)[0] for options in PROMISES]
     found = {
         "coverage": pl.DataFrame([coverage(rows)]),
         "risk_coverage": curve(rows),

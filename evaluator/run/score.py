@@ -288,9 +288,9 @@ def score_run(
 
 def _arithmetic(resolved: ResolvedModel) -> Arithmetic | None:
     """Return the operations of a token and the peak of devices; None if the operations are unknown."""
-    flop_per_token = resolved.record.flop_per_token
-    peak = partial(peak_of_replicas, saved_quantization=resolved.record.quantization)
-    return Arithmetic(flop_per_token, peak) if flop_per_token else None
+    record = resolved.record
+    peak = partial(peak_of_replicas, saved_quantization=record.quantization)
+    return Arithmetic(record.flop_per_token, peak) if record.flop_per_token else None
 
 
 def _plans(scored: ScoredStore) -> dict[Kind, Plan]:

@@ -207,7 +207,7 @@ def classification_tables(
     def read(group: PredictionGroup) -> None:
         for reader in further:
             reader(group)
-        if group.definition == "paper" and group.key["part"] in parts:
+        if group.key["definition"] == "paper" and group.key["part"] in parts:
             covered.append(coverage_tables(group))
 
     # Only diagnostics use answers to queries without a gold label: they compare answers with each other.

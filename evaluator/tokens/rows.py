@@ -11,7 +11,7 @@ above r shares at least s tokens with r, that is, at least as many as any earlie
 Rows are stored flat, as in an Arrow list column: row i is tokens[offsets[i]:offsets[i + 1]].
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -150,9 +150,10 @@ def count_tokens(requests: pl.LazyFrame, tokens: pl.LazyFrame, folder: Path) -> 
                 # Drop rows that repeat the row above: an equal context is fed only once.
                 in_order = ragged(with_above.filter(with_above.ne_missing(with_above.shift())))
                 n_above = int(last.list.len().sum())  # tokens of the row on top, which are counted already
-                floor += token_floor(*in_order) - n_above
-                for size in BLOCK_SIZES:
-                    of_blocks[size] += block_floor(*in_order, size) - n_above
+                least, *in_blocks = floors(*in_order, BLOCK_SIZES)
+                floor += least - n_above
+                for size, n_tokens in zip(BLOCK_SIZES, in_blocks, strict=True):
+                    of_blocks[size] += n_tokens - n_above
                 above[is_state] = with_above.tail(1)
     return TokenTotals(
         request_tokens=requested.collect(engine="streaming").item(),
@@ -192,8 +193,7 @@ def token_floor(tokens: Tokens, offsets: Offsets) -> int:
     A token after its prefix is computed once, however many rows contain it. Raises ValueError unless rows are in prefix
     order.
     """
-    shared = _shared_with_any_earlier_row(tokens, offsets)
-    return int(offsets[-1] - offsets[0] - shared.sum(dtype=np.int64))
+    return floors(tokens, offsets)[0]
 
 
 def block_floor(tokens: Tokens, offsets: Offsets, block_tokens: int) -> int:
@@ -203,10 +203,15 @@ def block_floor(tokens: Tokens, offsets: Offsets, block_tokens: int) -> int:
     engine must compute the last token to predict the next one (vLLM reuses at most n - 1 of n tokens). So a repeated
     row costs at least one token here and none in token_floor. Raises ValueError unless rows are in prefix order.
     """
-    shared = _shared_with_any_earlier_row(tokens, offsets)
-    lengths = np.diff(offsets)
+    return floors(tokens, offsets, [block_tokens])[1]
+
+
+def floors(tokens: Tokens, offsets: Offsets, block_sizes: Sequence[int] = ()) -> list[int]:
+    """Return the token_floor of rows, then the block_floor for each block size."""
+    shared, lengths = _shared_with_any_earlier_row(tokens, offsets), np.diff(offsets)
     reusable = np.minimum(shared, np.maximum(lengths - 1, 0))
-    return int(lengths.sum() - (reusable // block_tokens * block_tokens).sum())
+    reused = [shared, *[reusable // size * size for size in block_sizes]]
+    return [int(lengths.sum() - n_tokens.sum(dtype=np.int64)) for n_tokens in reused]
 
 
 def _shared_with_any_earlier_row(tokens: Tokens, offsets: Offsets) -> npt.NDArray[np.int32]:

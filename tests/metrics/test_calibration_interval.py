@@ -5,7 +5,8 @@ import polars as pl
 import pytest
 from scipy import stats
 
-from evaluator.metrics.intervals import EXTRA_VARIANCE, Bins, bins_of, calibration_errors, reduced_bias
+from evaluator.metrics.classification import bins_of
+from evaluator.metrics.intervals import EXTRA_VARIANCE, Bins, calibration_errors, reduced_bias
 from evaluator.schemas import METRICS_KEY
 
 

@@ -109,10 +109,11 @@ def empirical_bias(group: PredictionGroup) -> dict[str, Measured]:
             terms = np.where(is_defined, means * np.log(means / shares), 0.0 if definition == "paper" else math.nan)
         return np.asarray(terms.sum(axis=-1))
 
-    measured = jackknifed(*_left_out(divergence, sums), "distance", (0.0, math.inf))
     # Degrees of freedom of a divergence whose true value is 0: by the noise of probabilities minus label shares.
     errors, halves = np.split(_means(sums), 2, axis=-1), np.split(_means(sums.sum(axis=0)), 2)
+    left_out = _left_out(divergence, sums)
     degrees = freedom(errors[0] - errors[1], (halves[0] + halves[1]) / 2)
+    measured = jackknifed(*left_out, "distance", (0.0, math.inf))
     return {"empirical_bias": measured._replace(bias_freedom=degrees)}
 
 
