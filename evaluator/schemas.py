@@ -35,7 +35,7 @@ def _with_ends(name: str) -> dict[str, pl.DataType]:
     return _numbers(name, f"{name}_low", f"{name}_high")
 
 
-def _as_in(table: pl.Schema, *names: str) -> dict[str, pl.DataType]:
+def as_in(table: Mapping[str, pl.DataType], *names: str) -> dict[str, pl.DataType]:
     """Return columns of another table, with the same meaning."""
     return {name: table[name] for name in names}
 
@@ -134,7 +134,7 @@ LABEL_DISTANCES = declare(  # distances that a method computes from hidden state
 PREDICTIONS_KEY = ["suite", "part", "dataset", "method", "definition", "position"]
 PREDICTIONS = declare(
     **_texts(PREDICTIONS_KEY[:5]),  # `definition` is "paper" or "released", or a suite's own, such as "floored"
-    **_as_in(
+    **as_in(
         REQUESTS, "position", "query_id", "demonstration_set", "n_shots", "template", "noise_rate", "n_wrong_labels"
     ),
     prompt_id=pl.String(),  # key of PROMPTS; a query's number of tries is its number of distinct ids
@@ -149,7 +149,7 @@ QUERIES_KEY = [
 ]
 QUERIES = declare(  # every prompt with which a method answered a query; PREDICTIONS has the answers
     **_texts(QUERIES_KEY[:3]),
-    **_as_in(REQUESTS, "query_id", "n_shots", "demonstration_set", "template", "noise_rate", "n_wrong_labels"),
+    **as_in(REQUESTS, "query_id", "n_shots", "demonstration_set", "template", "noise_rate", "n_wrong_labels"),
     prompt_id=pl.String(),  # key of PROMPTS, which has the whole prompt
     query=pl.String(),  # text of the prompt after the demonstrations
     gold=pl.Int64(),
@@ -218,7 +218,7 @@ GROUP_METRICS_KEY = [*METRICS_KEY, "noise_rate", "template", "demonstration_set"
 GROUP_METRICS = declare(  # a metric of a part at one noise rate, with one template or with one demonstration set
     **_texts(METRICS_KEY),
     # Null in a row over all values of the column, and in a part that does not vary it:
-    **_as_in(REQUESTS, "noise_rate", "template", "demonstration_set"),
+    **as_in(REQUESTS, "noise_rate", "template", "demonstration_set"),
     value=pl.Float64(),
     n_requests=pl.Int64(),
 )

@@ -306,8 +306,9 @@ def run_config(given: Mapping[str, Any]) -> RunConfig:
 
     suites = tuple(name for word in given["suites"] for name in SUITE_GROUPS.get(word, (word,)))
     require_suites(suites)
-    first, shots, definition = SUITES[suites[0]], given["shots"], given["definition"]
-    measured = tuple(name for name in DEFINITIONS if any(name in SUITES[suite].definitions for suite in suites))
+    first, *others = [SUITES[name] for name in suites]
+    shots, definition = given["shots"], given["definition"]
+    measured = tuple(name for name in DEFINITIONS if any(name in suite.definitions for suite in (first, *others)))
     takes_several = "shots" in fields_by_option("options", suites)
     if shots and len(shots) > 1 and not takes_several:
         raise ConfigError(

@@ -3,7 +3,7 @@
 import polars as pl
 
 from evaluator import schemas
-from evaluator.schemas import ESTIMATE, declare
+from evaluator.schemas import ESTIMATE, as_in, declare
 
 COMPARISON_KEY = ["number", "suite", "part", "dataset", "method", "metric", "definition"]
 COMPARISON = declare(  # schemas.METRICS of all runs, on common datasets (results.comparison_table)
@@ -13,7 +13,7 @@ COMPARISON = declare(  # schemas.METRICS of all runs, on common datasets (result
     weights_fingerprint=pl.String(),
     n_parameters=pl.Int64(),  # null if the run did not record it
     dtype=pl.String(),
-    **{name: schemas.METRICS[name] for name in (*COMPARISON_KEY[1:], *ESTIMATE)},
+    **as_in(schemas.METRICS, *COMPARISON_KEY[1:], *ESTIMATE),
     chance=pl.Float64(),  # expected accuracy of one random classifier; null for other metrics
     n_queries=pl.Int64(),
     n_requests=pl.Int64(),
@@ -39,7 +39,7 @@ METHOD_DIFFERENCES, METHOD_DIFFERENCES_KEY = DIFFERENCES, DIFFERENCES_KEY  # tab
 
 EQUIVALENCE_KEY = DIFFERENCES_KEY
 EQUIVALENCE = declare(  # differences of accuracies, as in DIFFERENCES, tested against a margin
-    **{name: DIFFERENCES[name] for name in (*DIFFERENCES_KEY, "difference", "n_queries")},
+    **as_in(DIFFERENCES, *DIFFERENCES_KEY, "difference", "n_queries"),
     margin=pl.Float64(),  # difference of accuracies
     p_no_worse=pl.Float64(),  # one-sided, of the hypothesis that a is worse than b by the margin or more
     p_no_worse_holm=pl.Float64(),
@@ -54,13 +54,13 @@ AGAINST = declare(  # each run compared with the base run, on the same queries
     recovery=pl.Float64(),  # accuracy of the run divided by that of the base, in %; null if the base has 0
     recovery_low=pl.Float64(),  # 95% interval, paired; null if the base is not significantly above 0
     recovery_high=pl.Float64(),
-    **{name: DIFFERENCES[name] for name in ("difference", "ci_low", "ci_high", "n_queries")},
+    **as_in(DIFFERENCES, "difference", "ci_low", "ci_high", "n_queries"),
     # The next four columns are null if the runs differ in their demonstration sets:
     n_lost=pl.Int64(),  # answers that are right in the base and wrong in the run
     n_gained=pl.Int64(),  # answers that are wrong in the base and right in the run
     n_changed=pl.Int64(),  # answers with another label; null if labels were renamed or reordered
     kl_nats=pl.Float64(),  # mean over requests of KL(base || run); inf if the run gives a label probability 0
-    **{name: DIFFERENCES[name] for name in ("p_value", "p_holm", "n_tests")},
+    **as_in(DIFFERENCES, "p_value", "p_holm", "n_tests"),
 )
 
 RANK_CORRELATIONS_KEY = ["between", "over", "definition", "measure", "a", "b"]

@@ -135,8 +135,8 @@ def lay_out(source: ModelSource, config: ModelConfig, machine: Machine, *, split
             by the engine or on a CPU.
         ModelError: the model does not fit into the memory of these devices.
     """
-    wanted = config.devices
-    if wanted.per_replica > 1 and not splits_models:
+    wanted, per_replica = config.devices, config.devices.per_replica
+    if per_replica > 1 and not splits_models:
         raise ConfigError("--tensor-parallel and --pipeline-parallel need --engine vllm.")
     if wanted.pipeline_parallel > 1 and machine.kind == "cpu":
         raise ConfigError(
@@ -148,7 +148,7 @@ def lay_out(source: ModelSource, config: ModelConfig, machine: Machine, *, split
     n_devices = machine.n_devices if requested == "all" else requested or 0
     for option, number, limit, where in (
         ("--devices", n_devices, machine.max_devices, "here"),
-        ("--tensor-parallel times --pipeline-parallel", wanted.per_replica, machine.max_per_host,
+        ("--tensor-parallel times --pipeline-parallel", per_replica, machine.max_per_host,
          "on a host, where all of a replica lies" if machine.hosts else "here"),
     ):  # fmt: skip
         if number > limit:
@@ -163,20 +163,20 @@ def lay_out(source: ModelSource, config: ModelConfig, machine: Machine, *, split
             f"--tensor-parallel {tensor} does not divide the {source.n_heads} attention heads{key_values} of "
             f"{source.name}."
         )
-    wanted = replace(wanted, tensor_parallel=tensor)
-    if n_devices % wanted.per_replica:
+    per_replica = tensor * wanted.pipeline_parallel
+    if n_devices % per_replica:
         raise ConfigError(
-            f"--devices {n_devices} is not a multiple of the {wanted.per_replica} devices of a replica "
+            f"--devices {n_devices} is not a multiple of the {per_replica} devices of a replica "
             f"(--tensor-parallel {tensor}, --pipeline-parallel {wanted.pipeline_parallel})."
         )
-    room = machine.n_groups(wanted.per_replica)
-    if n_devices > room * wanted.per_replica:
+    room = machine.n_groups(per_replica)
+    if n_devices > room * per_replica:
         raise ConfigError(
-            f"--devices {n_devices} are {n_devices // wanted.per_replica} replicas of {wanted.per_replica} devices, "
+            f"--devices {n_devices} are {n_devices // per_replica} replicas of {per_replica} devices, "
             f"each on one host, and hosts with {', '.join(map(str, machine.hosts))} devices have room for {room}. Use "
-            f"--devices {room * wanted.per_replica}."
+            f"--devices {room * per_replica}."
         )
-    return replace(config, devices=replace(wanted, n=n_devices or wanted.per_replica))
+    return replace(config, devices=replace(wanted, tensor_parallel=tensor, n=n_devices or per_replica))
 
 
 def n_replicas(devices: DevicesConfig) -> int:

@@ -11,7 +11,7 @@ from contextlib import ExitStack
 from dataclasses import replace
 from itertools import chain
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import polars as pl
 
@@ -182,10 +182,11 @@ def _write(config: RunConfig, datasets: Mapping[str, AnyDataset], folder: Path) 
         for done, dataset in enumerate(datasets.values()):
             yield Progress(stage="Building prompts", done=done, total=len(datasets), unit="datasets")
             try:
-                requests = {name: suite.requests(suite.take(dataset, config), config) for name, suite in suites.items()}
+                taken = {name: suite.take(dataset, config) for name, suite in suites.items()}
+                requests = {name: suite.requests(taken[name], config) for name, suite in suites.items()}
                 # If the dataset fails, none of its rows is added and its temporary files are closed.
                 with ExitStack() as dataset_files:
-                    scans = [*_rows(requests, dataset, config, dataset_files, folder.parent)]
+                    scans = [*_rows(requests, taken, config, dataset_files, folder.parent)]
                     files.push(dataset_files.pop_all())
             except (DatasetError, TemplateError) as error:
                 errors[dataset.name] = error
@@ -207,7 +208,7 @@ def _write(config: RunConfig, datasets: Mapping[str, AnyDataset], folder: Path) 
 
 
 def _rows(
-    requests: Mapping[str, Requests], dataset: AnyDataset, config: RunConfig, files: ExitStack, folder: Path
+    requests: Mapping[str, Requests], taken: Mapping[str, Any], config: RunConfig, files: ExitStack, folder: Path
 ) -> Iterator[pl.LazyFrame]:
     """Write the request rows of a dataset to temporary files, and yield scans of the files.
 
@@ -215,16 +216,17 @@ def _rows(
 
     Args:
         requests: suite -> requests for the dataset.
-        dataset, config: the dataset, and the configuration of the run.
+        taken: suite -> the dataset, as the suite converts it.
+        config: configuration of the run.
         files: exit stack that closes and removes the files.
         folder: folder of the files.
     """
-    for name, requested in requests.items():
-        is_chosen, suite = pl.col("part").is_in([*chosen_parts(SUITES[name], config)]), pl.lit(name)
-        suite_rows = (rows.filter(is_chosen).with_columns(suite=suite) for rows in requested.rows)
+    for name, suite in _suites(config).items():
+        is_chosen = pl.col("part").is_in([*chosen_parts(suite, config)])
+        suite_rows = (rows.filter(is_chosen).with_columns(suite=pl.lit(name)) for rows in requests[name].rows)
         own = files.enter_context(kept_requests(suite_rows, folder))
         yield own
-        added = added_rows(name, dataset, own.drop("suite", "for_part", *PROMPTS_KEY), config)
+        added = added_rows(name, taken[name], own.drop("suite", "for_part", *PROMPTS_KEY), config)
         yield files.enter_context(kept_requests(added, folder))
 
 
@@ -258,20 +260,20 @@ def read_datasets(config: RunConfig) -> Stage[tuple[dict[str, AnyDataset], dict[
 
 
 def added_rows(
-    name: str, dataset: AnyDataset, rows: pl.LazyFrame, config: RunConfig, scored: ScoredRequests | None = None
+    name: str, taken: Any, rows: pl.LazyFrame, config: RunConfig, scored: ScoredRequests | None = None
 ) -> Iterator[pl.DataFrame]:
     """Yield the request rows that methods add to the requests of a suite, with the columns `suite` and `for_part`.
 
     Args:
         name: name of the suite.
-        dataset: the dataset, before the suite converts it.
+        taken: the dataset, as the suite converts it.
         rows: requests of the suite for the dataset.
         config: configuration of the run.
         scored: requests with the scores of the first round, to yield the rows that depend on these scores; None: to
             yield the rows that do not.
     """
     suite, methods = SUITES[name], chosen_methods(config).values()
-    present, taken = {*rows.select(pl.col("part").unique()).collect()["part"]}, suite.take(dataset, config)
+    present = {*rows.select(pl.col("part").unique()).collect()["part"]}
     for part_name, part in chosen_parts(suite, config).items():
         if part_name not in present:
             continue
@@ -281,7 +283,7 @@ def added_rows(
         if scored is None:
             added = (ask(context) for ask in dict.fromkeys(each.requests for each in prompts) if ask)
         else:
-            first = scored.answering(part_name, dataset.name)
+            first = scored.answering(part_name, taken.name)
             added = (ask(context, first) for ask in dict.fromkeys(each.follow_up for each in prompts) if ask)
         for frame in chain.from_iterable(added):
             yield frame.with_columns(suite=pl.lit(name), for_part=pl.lit(part_name))

@@ -5,6 +5,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import cached_property
 from itertools import chain
 from pathlib import Path
 
@@ -41,14 +42,19 @@ class ScoredStore:
     tokens: TokenTable
     scores: score_table.ScoreTable
 
-    def results(self, kind: score_table.Kind) -> pl.LazyFrame:
-        """Return the results of a kind for the prompts that have them: schemas.SCORES or schemas.HIDDEN_STATES."""
-        results_of = score_table.prompt_scores if kind == "scores" else score_table.prompt_states
-        return results_of(self.tokens.tokens(), self.scores.read(kind))
+    @cached_property
+    def results(self) -> Mapping[score_table.Kind, pl.LazyFrame]:
+        """Return the results of each kind for the prompts that have them: schemas.SCORES and schemas.HIDDEN_STATES."""
+        tokens = self.tokens.tokens()
+        scores, states = self.scores.read("scores"), self.scores.read("states")
+        return {
+            "scores": score_table.prompt_scores(tokens, scores),
+            "states": score_table.prompt_states(tokens, states),
+        }
 
     def requests(self, kind: score_table.Kind) -> pl.LazyFrame:
         """Return the requests that have results of a kind, joined with these results."""
-        return self.store.requests().join(self.results(kind), on=PROMPTS_KEY, how="inner", maintain_order="left")
+        return self.store.requests().join(self.results[kind], on=PROMPTS_KEY, how="inner", maintain_order="left")
 
 
 def scored_run(built: Built, stores: Sequence[ScoredStore]) -> ScoredRun:
@@ -60,8 +66,8 @@ def scored_run(built: Built, stores: Sequence[ScoredStore]) -> ScoredRun:
     """
     first = stores[0]
     scored = ScoredRequests(
-        rows=pl.concat(each.requests("scores") for each in stores),
-        states=pl.concat(each.requests("states") for each in stores),
+        rows=pl.concat([each.requests("scores") for each in stores]),
+        states=pl.concat([each.requests("states") for each in stores]),
         distances=first.scores.distances(),
         tokens=first.tokens.tokens(),
         parts={name: part for parts in built.parts.values() for name, part in parts.items()},
@@ -84,10 +90,10 @@ def complete_run(run: ScoredRun, stores: Sequence[ScoredStore]) -> ScoredRun:
     run = replace(run, scored=replace(run.scored, rows=of_run(run.scored.rows)))
     for each in stores:
         requests, prompts = each.store.requests(), of_run(each.store.prompts())
-        scores, is_state = each.results("scores"), pl.col("ask") == "state"
+        scores, is_state = each.results["scores"], pl.col("ask") == "state"
         score_table.require_complete(requests, prompts.filter(~is_state), scores)
         score_table.warn_if_equal(scores)
-        score_table.require_states(requests, prompts.filter(is_state), each.results("states"))
+        score_table.require_states(requests, prompts.filter(is_state), each.results["states"])
     return run
 
 

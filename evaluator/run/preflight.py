@@ -109,6 +109,7 @@ def checked(
         accept: names of accepted findings; the record names the accepted findings of level "stop" that were found.
     """
     (source, model, form), n_prompts = resolved, built.store.manifest.n_prompts
+    runs_here = ENGINES[engine_name(model)].runs_a_model
     tokens, counts, faults = pl.LazyFrame(schema=TOKENS), NO_TOKENS, list[TextFault]()
     if (table := tokenised.table) is not None:
         tokens = table.tokens().filter(pl.col("ask") != "last_tokens")
@@ -118,13 +119,13 @@ def checked(
     findings = [
         *_refusal_findings(tokenised.refused),
         *_example_findings(examples, kinds),
-        *(engine_findings(source) if _runs_here(model) else ()),
+        *(engine_findings(source) if runs_here else ()),
         *checks.first_token_findings(source, form.chat, built.store, tokens),
         *checks.fault_findings(faults, n_prompts, form.boundary),
         *checks.template_findings(source, form.chat),
     ]
     record = PreflightRecord(
-        model=model.model + source.title.removeprefix(source.name) if _runs_here(model) else source.name,
+        model=model.model + source.title.removeprefix(source.name) if runs_here else source.name,
         label_boundary=form.boundary,
         tokens_in_front=resolved.tokens_in_front,
         has_chat_template=source.has_chat_template,
@@ -135,7 +136,7 @@ def checked(
         prompts=n_prompts,
         tokenised_prompts=tokens.select(pl.len()).collect(engine="streaming").item(),
         **vars(counts),
-        **_footprint(resolved),
+        **_footprint(source, model, runs_here=runs_here),
         devices={},
         findings=in_order(findings),
         accepted=sorted({one.name for one in findings if one.level == "stop"} & {*accept}),
@@ -145,17 +146,14 @@ def checked(
     return replace(record, devices=devices)
 
 
-def _runs_here(model: ModelConfig) -> bool:
-    return ENGINES[engine_name(model)].runs_a_model
-
-
 def _examples(store: PromptStore, labels: Labels, tokens: pl.LazyFrame, kinds: pl.DataFrame) -> _Examples:
     sets: dict[str, checks.Sets] = {}  # dataset -> demonstration sets, of the first suite that has some
+    requests = store.requests()
     for suite, datasets in reversed([*labels.items()]):
-        sets |= checks.demonstration_sets(store.requests().filter(suite=suite), datasets)
+        sets |= checks.demonstration_sets(requests.filter(suite=suite), datasets)
     return _Examples(
         spaces=checks.label_spaces(kinds, store, tokens),
-        counted=checks.classes(store.requests()),
+        counted=checks.classes(requests),
         sets=sets,
         lengths=checks.longest_prompts(kinds),
         labels={name: one for datasets in reversed([*labels.values()]) for name, one in datasets.items()},
@@ -178,10 +176,9 @@ def _dataset_record(name: str, examples: _Examples, source: ModelSource) -> Chec
     )
 
 
-def _footprint(resolved: ResolvedModel) -> dict[str, Any]:
+def _footprint(source: ModelSource, model: ModelConfig, *, runs_here: bool) -> dict[str, Any]:
     """Return the fields of PreflightRecord about a model's parameters, memory (bytes) and arithmetic (FLOP)."""
-    source, model, _ = resolved
-    size = source.size if _runs_here(model) else None
+    size = source.size if runs_here else None
     n_parameters = (source.n_parameters or size.n_parameters) if size else None
     weight_bytes = source.weight_bytes or None
     if n_parameters and not source.quantization:

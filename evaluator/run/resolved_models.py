@@ -372,9 +372,10 @@ def _check_tokens(built: Built, store: PromptStore, tokens: pl.LazyFrame, source
     PromptTooLongError: a prompt is longer than the model's context. VocabularyError: a token has no embedding.
     LabelError: a label has more tokens than a method allows, or labels have equal scores under `released`.
     """
-    check_prompt_lengths(tokens, store.prompts(), source.context_length)
-    check_vocabulary(tokens, store.prompts(), source.tokenizer, source.vocab_size)
-    check_labels(chosen_methods(built.config), _definitions(built), tokens, store.prompts())
+    prompts = store.prompts()
+    check_prompt_lengths(tokens, prompts, source.context_length)
+    check_vocabulary(tokens, prompts, source.tokenizer, source.vocab_size)
+    check_labels(chosen_methods(built.config), _definitions(built), tokens, prompts)
 
 
 def _definitions(built: Built) -> list[Definition]:

@@ -43,7 +43,7 @@ from evaluator.scores.compute import AfterShard, Arithmetic, score_rows
 from evaluator.scores.plan import Plan, plan_rows
 from evaluator.scores.table import Kind, ScoreManifest, ScoreTable, distances_file, open_scores, prompt_scores
 from evaluator.store import PromptStore, id_numbers, kept, kept_requests, open_intact_store, write_shard, write_store
-from evaluator.suites import chosen_methods, methods_of
+from evaluator.suites import SUITES, chosen_methods, methods_of
 from evaluator.tokens.rows import TokenRows
 
 if TYPE_CHECKING:
@@ -366,7 +366,7 @@ def _write_second_round(built: Built, first: ScoredStore, folder: Path) -> Stage
                 joined = asked.join(prompts, on=PROMPTS_KEY, how="left", maintain_order="left")
                 # Only the rows of one dataset and suite are kept, in a temporary file.
                 with kept(joined.drop("suite", "prompt_id", "for_part"), folder.parent) as rows:
-                    added = added_rows(suite, dataset, rows, built.config, scored)
+                    added = added_rows(suite, SUITES[suite].take(dataset, built.config), rows, built.config, scored)
                     requests.append(files.enter_context(kept_requests(added, folder.parent)))
         yield Progress(stage="Building the second round", done=len(datasets), total=len(datasets), unit="datasets")
         return write_store(folder, pl.concat(requests))

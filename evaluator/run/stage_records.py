@@ -15,7 +15,7 @@ import numpy as np
 
 from evaluator import __version__
 from evaluator.config import RunConfig, cache_folder
-from evaluator.datasets.base import AnyDataset, DecisionDataset, query_texts
+from evaluator.datasets.base import DecisionDataset, query_texts
 from evaluator.engine import engine_identity
 from evaluator.errors import ConfigError, plural
 from evaluator.files.digests import fingerprint, list_fingerprint
@@ -49,8 +49,14 @@ def prompts_record(built: Built, described: Described | None = None) -> PromptsR
         built: the run, with its datasets.
         described: the settings of a run of imported answers; None: the suites describe their settings.
     """
-    config = built.config
-    descriptions = [described] if described else [SUITES[name].describe(config) for name in config.suites]
+    config, suites = built.config, [SUITES[name] for name in built.config.suites if name in SUITES]
+    descriptions = [described] if described else [suite.describe(config) for suite in suites]
+    taken = {name: [suite.take(dataset, config) for suite in suites] for name, dataset in built.datasets.items()}
+    notes = {name: dict.fromkeys(note for each in every for note in each.notes) for name, every in taken.items()}
+    # Files, other than typed questions, that the first suite reads.
+    read = [files_read(suite, config) for suite in suites[:1]]
+    files = [digest for digests in read for path, digest in digests.items() if path != config.data.questions]
+    fingerprints = {name: first.fingerprint for name, (first, *_) in taken.items()}
     return PromptsRecord(
         fingerprint=built.store.fingerprint,
         config=folders.config_to_json(config),
@@ -64,13 +70,13 @@ def prompts_record(built: Built, described: Described | None = None) -> PromptsR
         n_shots=descriptions[0].n_shots,
         n_queries=config.n_queries,
         queries=f"{config.n_queries:,}" if config.n_queries else descriptions[0].every_query,
-        notes={name: notes for name, dataset in built.datasets.items() if (notes := _notes(dataset, config))},
+        notes={name: [*of_dataset] for name, of_dataset in notes.items() if of_dataset},
         left_out=dict(built.left_out),
         seeds={name: seed for description in descriptions for name, seed in description.seeds.items()},
         requests=built.store.manifest.n_requests,
         distinct_prompts=built.store.manifest.n_prompts,
         requests_of=dict(built.store.requests().group_by("dataset").len().sort("dataset").collect().iter_rows()),
-        dataset_fingerprints={name: _asked_of(dataset, config) for name, dataset in built.datasets.items()},
+        dataset_fingerprints={name: fingerprint(one, files) if files else one for name, one in fingerprints.items()},
         query_fingerprints={name: list_fingerprint(query_texts(dataset)) for name, dataset in built.datasets.items()},
         inputs={name: each.source for name, each in built.datasets.items() if isinstance(each, DecisionDataset)},
     )
@@ -99,19 +105,6 @@ def record_build(
     if earlier := finished_run(out, force=force):
         record = replace(record, model=earlier.model, engine=earlier.engine, form=_form_of(earlier))
     return folders.write_stage(out, record, "build", elapsed_s={"build": elapsed_s}, prompts=prompts)
-
-
-def _asked_of(dataset: AnyDataset, config: RunConfig) -> str:
-    """Return the fingerprint of a dataset and of the files, other than typed questions, that the first suite reads."""
-    suite = SUITES[config.suites[0]]
-    files = [digest for path, digest in files_read(suite, config).items() if path != config.data.questions]
-    taken = suite.take(dataset, config).fingerprint
-    return fingerprint(taken, files) if files else taken
-
-
-def _notes(dataset: AnyDataset, config: RunConfig) -> list[str]:
-    """Return the notes about a dataset's data, including notes that the suites add when they convert the dataset."""
-    return list(dict.fromkeys(note for suite in config.suites for note in SUITES[suite].take(dataset, config).notes))
 
 
 def record_scores(record: RunRecord, scored: Scored, model: ModelRecord, out: Path) -> RunRecord:

@@ -4,7 +4,7 @@ from typing import Literal, get_args
 
 import polars as pl
 
-from evaluator.schemas import TEST_OF_GUESSING, TEST_OF_MAJORITY, declare
+from evaluator.schemas import TEST_OF_GUESSING, TEST_OF_MAJORITY, as_in, declare
 from evaluator.statistics.variance_components import ONE_WAY, REPEATED_MEASURES
 
 PviDefinition = Literal["paper", "label_space", "released"]
@@ -102,7 +102,7 @@ PVI_SUMMARY = declare(
 PVI_MEANS_KEY = ["over", "dataset", "demonstrations", "n_shots", "definition"]
 PVI_MEANS = declare(  # means of PVI_SUMMARY with equal weight for each run (Lu et al. 2023, tables 1, 14, figure 2)
     over=pl.String(),  # "sets" | "sets and shots" | "sets, shots and datasets"
-    **{name: _RUN[name] for name in PVI_MEANS_KEY[1:]},  # means over several: n_shots null, dataset MEAN_OVER_DATASETS
+    **as_in(_RUN, *PVI_MEANS_KEY[1:]),  # means over several: n_shots null, dataset MEAN_OVER_DATASETS
     n_runs=pl.Int64(),
     accuracy=pl.Float64(),
     **_of_ends("accuracy", pl.Float64()),
@@ -150,7 +150,7 @@ PVI_STRENGTHS = declare(  # summary of the correlations of many cases; they foll
     weak_share=pl.Float64(),  # share of cases with r < 0.3
 )
 
-_CASE = {name: pl.String() for name in ("dataset", "demonstrations", "definition")}
+_CASE = dict.fromkeys(("dataset", "demonstrations", "definition"), pl.String())
 PVI_CASE = [*_CASE]
 """Columns that are equal in two runs whose PVIs are correlated. `demonstrations` is among them, because sets of
 different sources differ by more than a random draw."""
@@ -176,7 +176,7 @@ PVI_MODELS = pl.Schema({**_RUN, **PVI_CORRELATIONS})  # `first` and `second` are
 
 PVI_DEMONSTRATIONS_KEY = ["dataset", "demonstrations", "n_shots", "definition"]
 PVI_DEMONSTRATIONS = declare(  # sources of demonstrations, compared with the suite's sets: a row for each
-    **{name: _RUN[name] for name in PVI_DEMONSTRATIONS_KEY},  # the definition is "paper"
+    **as_in(_RUN, *PVI_DEMONSTRATIONS_KEY),  # the definition is "paper"
     n_candidates=pl.Int64(),  # number of training rows with a PVI; null for the suite's sets
     n_training=pl.Int64(),  # number of all training rows; null for the suite's sets
     n_sets=pl.Int64(),
@@ -256,7 +256,7 @@ PVI_MISLABELLED = declare(
 )
 
 PVI_ONE_WAY_KEY = ["dataset", "demonstrations", "definition"]
-PVI_ONE_WAY = pl.Schema({name: _RUN[name] for name in PVI_ONE_WAY_KEY} | ONE_WAY)
+PVI_ONE_WAY = pl.Schema(as_in(_RUN, *PVI_ONE_WAY_KEY) | ONE_WAY)
 
 PVI_REPEATED_MEASURES_KEY = ["dataset", "demonstrations", "n_shots", "definition"]
-PVI_REPEATED_MEASURES = pl.Schema({name: _RUN[name] for name in PVI_REPEATED_MEASURES_KEY} | REPEATED_MEASURES)
+PVI_REPEATED_MEASURES = pl.Schema(as_in(_RUN, *PVI_REPEATED_MEASURES_KEY) | REPEATED_MEASURES)

@@ -3,7 +3,7 @@
 import polars as pl
 
 from evaluator.random_baselines.held_out import HELD_OUT_KEY, HELD_OUT_PREDICTION, HELD_OUT_TRIALS
-from evaluator.schemas import TEST_OF_GUESSING, TEST_OF_MAJORITY, declare
+from evaluator.schemas import TEST_OF_GUESSING, TEST_OF_MAJORITY, as_in, declare
 
 SEARCH_EXAMPLES_KEY = ["dataset", "place"]
 SEARCH_EXAMPLES = declare(  # the queries of a prompt search; a side table of its store
@@ -102,7 +102,7 @@ SEARCH_MODELS = pl.Schema({**_MODEL, **SEARCH_RESULTS})  # in a comparison: resu
 
 SEARCH_TOTALS_KEY = ["number", "model", "part", "method", "n_shots"]
 SEARCH_TOTALS = declare(  # in a comparison: number of searches above each baseline (Yauney & Mimno 2024, table 1)
-    **{name: {**_MODEL, **SEARCH}[name] for name in SEARCH_TOTALS_KEY},  # n_shots is null for all numbers of shots
+    **as_in({**_MODEL, **SEARCH}, *SEARCH_TOTALS_KEY),  # n_shots is null for all numbers of shots
     n_searches=pl.Int64(),
     above_standard=pl.Int64(),  # searches with a best accuracy above chance
     above_max=pl.Int64(),  # searches with a best accuracy above the best of as many random classifiers
