@@ -41,7 +41,6 @@ from evaluator.metrics.classification import (
     METRICS,
     N_BINS,
     Measured,
-    confidence_bin,
     jackknife,
     metric_values,
     per_request_columns,
@@ -98,8 +97,8 @@ def score_parts(requests: pl.DataFrame, n_labels: int) -> dict[str, Measured]:
         return left_out(total, falls) / n
 
     n = sums(np.ones(len(query)))
-    confidence = confidence_bin(pl.col("confidence"), is_last_closed=True)
-    group = requests.select(pl.col("pred") * N_BINS + confidence).to_series().to_numpy()
+    closed_bin = pl.col("bin").fill_null(N_BINS - 1)  # a confidence of exactly 1 is in the last bin
+    group = requests.select(pl.col("pred") * N_BINS + closed_bin).to_series().to_numpy()
     groups = _groups(np.hstack([probs, true]), query, group)
     brier = sums(((probs - true) ** 2).sum(axis=1)) / n
     reliability = divergence_of(groups, lambda probs, true: ((probs - true) ** 2).sum(axis=-1) / true.sum(axis=-1))
@@ -334,7 +333,8 @@ def _measured(group: PredictionGroup, diagnostics: Iterable[Diagnostic], *, is_c
     measured = {name: value for each in diagnostics for name, value in each.measure(group).items()}
     varied = {each.varies for each in diagnostics if each.varies}
     variations = [frame for column in varied for frame in _variations(group, column)]
-    diagnosed = MeasuredGroup(group.key, group.n_labels, group.sizes, measured, variations)
+    n_labels = group.n_labels
+    diagnosed = MeasuredGroup(group.key, n_labels, group.sizes, measured, variations)
     if not is_classification:
         return diagnosed
     requests, n_requests = group.requests, pl.len().alias("n_requests")
@@ -342,8 +342,8 @@ def _measured(group: PredictionGroup, diagnostics: Iterable[Diagnostic], *, is_c
     by_bin, by_query = (requests.group_by(name, maintain_order=True) for name in ("bin", "query_id"))
     return replace(
         diagnosed,
-        measured=group.metrics | score_parts(requests, group.n_labels) | measured,
-        guesses=guesses(requests.hstack(group.rows.select("^gold_text$")), group.n_labels),
+        measured=group.metrics | score_parts(requests, n_labels) | measured,
+        guesses=guesses(requests.hstack(group.rows.select("^gold_text$")), n_labels),
         bins=by_bin.agg(n_requests, pl.col("confidence", "correct").sum()),
         confusion=requests.group_by("gold", "pred").agg(n_requests),
         queries=by_query.agg(pl.col("correct").cast(pl.Float64).mean(), pl.col("true_label_prob").mean()),

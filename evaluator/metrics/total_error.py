@@ -206,7 +206,8 @@ class TotalErrors:
             self._cases.extend(self.crossed(group))
             return
         about = {**group.key, **group.sizes, "n_shots": group.rows["n_shots"][0]}
-        self._values.extend((about | {"metric": metric}, group.metrics[metric]) for metric in self.metrics)
+        for metric in self.metrics:
+            self._values.append((about | {"metric": metric}, group.metrics[metric]))
 
     def headlines(self, definitions: Collection[str]) -> Iterator[Headline]:
         """Yield each value under these definitions for which another part varies a factor.

@@ -7,7 +7,7 @@ different chances it is slower (benchmarks/columnar/max_random.py has the times)
 """
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeAlias
 
@@ -198,9 +198,6 @@ MAX_EXAMPLES = 10**7
 MAX_TRIES = 10**15
 """Largest number of tries; every whole number up to it is exactly representable as a float."""
 
-BLOCK = 2**15
-"""Number of masses processed at a time: with all intermediate arrays they fit a core's cache, which halves the time."""
-
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:
@@ -216,18 +213,6 @@ class Settings:
     def n(self) -> Ints:
         """Return the number of examples of each setting, [settings]."""
         return self.distributions.n[self.row]
-
-    def blocks(self) -> Iterator[tuple[slice, Ints]]:
-        """Yield slices of rows of distributions that fit a block, with the indices of the settings that use them."""
-        by_row, sizes = np.argsort(self.row, kind="stable"), self.distributions.n + 1
-        step = max(1, BLOCK // int(sizes.max(initial=1)))  # the longest row determines how many rows fit a block
-        for start in range(0, len(sizes), step):
-            first, last = np.searchsorted(self.row, [start, start + step], sorter=by_row)
-            yield slice(start, start + step), by_row[first:last]
-
-    def shaped(self, values: Floats) -> float | Floats:
-        """Reshape values [settings] to `shape`; the value of a single setting becomes a plain number."""
-        return values.reshape(self.shape) if self.shape else float(values[0])
 
 
 def read_settings(n: Numbers, chance: Chance, tries: Numbers, extra: Floats | float = 0.0) -> Settings:

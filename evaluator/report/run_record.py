@@ -64,14 +64,14 @@ def headline_facts(run: MeasuredRecord) -> Facts:
 
 def record_facts(run: MeasuredRecord) -> dict[str, Facts]:
     """Return the other facts that are needed to repeat the run: heading -> facts."""
-    prompts, scores, engine = run.prompts, run.scores, run.engine
-    arithmetic = arithmetic_rate(scores.throughput)
+    prompts, scores, engine, left_out = run.prompts, run.scores, run.engine, run.left_out
+    arithmetic, tokens_per_s = arithmetic_rate(scores.throughput), scores.tokens_per_s
     return {
         "Prompts": {
             "Store fingerprint": prompts.fingerprint,
             "Suites": ", ".join(prompts.suites),
-            "Datasets": ", ".join(name for name in prompts.datasets if name not in run.left_out),
-            **({"Left out": ", ".join(run.left_out)} if run.left_out else {}),
+            "Datasets": ", ".join([name for name in prompts.datasets if name not in left_out]),
+            **({"Left out": ", ".join(left_out)} if left_out else {}),
             "Definition of the prompts": prompts.prompt_definition,
             "Queries of each dataset": prompts.queries,
             "Requests": _count(prompts.requests),
@@ -83,7 +83,7 @@ def record_facts(run: MeasuredRecord) -> dict[str, Facts]:
             "Prefix-cache block": _block(engine),
             "Prompts scored": _count(scores.prompts),
             **({"Scored by earlier runs": _count(scores.reused_prompts)} if scores.reused_prompts else {}),
-            "Throughput": f"{scores.tokens_per_s:,.1f} tokens/s" if scores.tokens_per_s else None,
+            "Throughput": f"{tokens_per_s:,.1f} tokens/s" if tokens_per_s else None,
             **({"Arithmetic rate": arithmetic} if arithmetic else {}),
         },
         "Time": {
@@ -135,10 +135,10 @@ def token_summary(run: MeasuredRecord) -> str:
         unknown = "The engine does not tell how many of the tokens sent came from a prefix cache."
         known = f"{(cached or 0) / sent:.1%} of the tokens sent came from the prefix cache."
         sentences.append(unknown if cached is None else known)
-    if run.scores.tokens_per_s:
+    if rate := run.scores.tokens_per_s:
         arithmetic = arithmetic_rate(run.scores.throughput)
         at = f", at {arithmetic}" if arithmetic else ""
-        sentences.append(f"Scoring went through {run.scores.tokens_per_s:,.0f} tokens a second{at}.")
+        sentences.append(f"Scoring went through {rate:,.0f} tokens a second{at}.")
     return " ".join(sentences)
 
 

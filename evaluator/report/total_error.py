@@ -65,7 +65,8 @@ def total_error_sections(
         texts: titles of metrics.
     """
     names = ("total_error", "variance_components", "design_study")
-    totals, components, designs = [_titled(rows, datasets, texts) for rows in [run.table(name) for name in names]]
+    tables = [run.table(name) for name in names]
+    totals, components, designs = [_titled(in_order(rows, datasets), texts) for rows in tables]
     if components.is_empty():
         return
     # Show the design study of the mean over datasets, or of the dataset if there is only one.
@@ -86,12 +87,11 @@ def total_error_sections(
     )
 
 
-def _titled(rows: pl.DataFrame, datasets: Sequence[str], texts: MetricTexts) -> pl.DataFrame:
-    """Add the titles of metrics and sort by part, method, shots and metric; without the mean over a single dataset."""
+def _titled(rows: pl.DataFrame, texts: MetricTexts) -> pl.DataFrame:
+    """Add the titles of metrics, and sort by part, method, shots and metric."""
     by = ("part", "method", pl.col("n_shots").fill_null(0), "metric")
-    ordered = in_order(rows, datasets).sort(*by, maintain_order=True)
-    titles = {metric: texts.title(metric) for metric in set(ordered["metric"])}
-    return ordered.with_columns(title=pl.col("metric").replace(titles))
+    titles = {metric: texts.title(metric) for metric in set(rows["metric"])}
+    return rows.sort(*by, maintain_order=True).with_columns(title=pl.col("metric").replace(titles))
 
 
 def _blocks(totals: pl.DataFrame, components: pl.DataFrame, designs: pl.DataFrame, *, several: bool) -> Iterator[Block]:

@@ -102,8 +102,8 @@ def record_build(
     if previous := folders.read_run_if_intact(out):  # its tables and receipts stay until this run has its own
         kept = {name: getattr(previous, name) for name in ("measures", "receipts", "receipt_table")}
         record = replace(record, **kept)
-    if earlier := finished_run(out, force=force):
-        record = replace(record, model=earlier.model, engine=earlier.engine, form=_form_of(earlier))
+        if previous.measures and not force:
+            record = replace(record, model=previous.model, engine=previous.engine, form=_form_of(previous))
     return folders.write_stage(out, record, "build", elapsed_s={"build": elapsed_s}, prompts=prompts)
 
 

@@ -113,11 +113,11 @@ def tokens_around(tokenizer: TextTokenizer) -> tuple[int, int]:
 def _tokenise_separately(
     tokenizer: TextTokenizer, as_text: Tokenize, prompts: Sequence[str], continuations: Sequence[Sequence[str]]
 ) -> ContextsAndContinuations:
-    contexts = as_text(prompts)
-    _refuse_empty_contexts(prompts, contexts)
     # Equal continuations are tokenised once, and equal label spaces are looked up once.
     texts = list(dict.fromkeys(chain.from_iterable(continuations)))
-    tokens = dict(zip(texts, tokenizer.token_ids(texts, special_tokens=False), strict=True))
+    contexts, ids = as_text(prompts), tokenizer.token_ids(texts, special_tokens=False)
+    _refuse_empty_contexts(prompts, contexts)
+    tokens = dict(zip(texts, ids, strict=True))
     spaces = {tuple(space): [tokens[text] for text in space] for space in continuations}
     for space, space_tokens in spaces.items():
         _refuse_indistinct(space, space_tokens, "")
