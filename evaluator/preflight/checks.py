@@ -306,6 +306,35 @@ class Sets(NamedTuple):
     n_shots: int  # largest number of demonstrations in a set
 
 
+class Examples(NamedTuple):
+    """Labels, queries and demonstrations of a run, by dataset."""
+
+    spaces: Mapping[str, list[LabelSpace]]  # distinct label spaces
+    counted: Mapping[str, Classes]
+    sets: Mapping[str, Sets]
+    lengths: Mapping[str, int]  # tokens of the longest prompt with its longest label
+    labels: Mapping[str, SplitLabels]  # of datasets with one label space, as the first suite converts them
+
+
+Labels = Mapping[str, Mapping[str, SplitLabels]]
+"""Suite -> dataset -> its labels, for datasets with one label space, as the suite converts them."""
+
+
+def examples(store: PromptStore, labels: Labels, tokens: pl.LazyFrame, kinds: pl.DataFrame) -> Examples:
+    """Collect what example_findings and the record of each dataset need."""
+    sets: dict[str, Sets] = {}  # dataset -> demonstration sets, of the first suite that has some
+    requests = store.requests()
+    for suite, datasets in reversed([*labels.items()]):
+        sets |= demonstration_sets(requests.filter(suite=suite), datasets)
+    return Examples(
+        spaces=label_spaces(kinds, store, tokens),
+        counted=classes(requests),
+        sets=sets,
+        lengths=longest_prompts(kinds),
+        labels={name: one for datasets in reversed([*labels.values()]) for name, one in datasets.items()},
+    )
+
+
 def classes(requests: pl.LazyFrame) -> dict[str, Classes]:
     """Count the distinct queries of each dataset by label.
 
@@ -409,3 +438,19 @@ def set_finding(dataset: str, sets: Sets, n_labels: int) -> Iterator[FindingReco
             f"{sets.without_a_class:,} of {sets.n_sets:,} demonstration sets lack a label{why}.",
             dataset,
         )
+
+
+def example_findings(examples: Examples, kinds: pl.DataFrame) -> Iterator[FindingRecord]:
+    """Yield the findings about labels, classes and demonstration sets; `kinds` is the result of prompt_kinds."""
+    for name, labels in examples.labels.items():
+        yield from similar_label_findings(name, [labels.names])
+        yield from numeric_label_findings(name, labels.names)
+    for name, spaces in examples.spaces.items():
+        yield from label_findings(name, spaces)
+        if name not in examples.labels:
+            yield from similar_label_findings(name, [space.texts for space in spaces])
+    yield from space_findings(kinds)
+    for name, counted in examples.counted.items():
+        yield from class_findings(name, counted, examples.labels.get(name))
+    for name, sets in examples.sets.items():
+        yield from set_finding(name, sets, len(examples.labels[name].names))

@@ -5,7 +5,7 @@ from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, NamedTuple
+from typing import Any
 
 import polars as pl
 
@@ -23,7 +23,6 @@ from evaluator.run.build import Built, build_prompts, check_config
 from evaluator.run.resolved_models import ResolvedModel, Tokenised, resolve_model, tokenise_scorable, with_forms
 from evaluator.run.score import check_capabilities
 from evaluator.schemas import TOKENS
-from evaluator.store import PromptStore
 from evaluator.suites import SUITES
 from evaluator.tokens.boundary import TextFault
 from evaluator.tokens.rows import TokenTotals
@@ -60,21 +59,7 @@ def preflight(
     return records
 
 
-class _Examples(NamedTuple):
-    """Labels, queries and demonstrations of a run, by dataset."""
-
-    spaces: Mapping[str, list[checks.LabelSpace]]  # distinct label spaces
-    counted: Mapping[str, checks.Classes]
-    sets: Mapping[str, checks.Sets]
-    lengths: Mapping[str, int]  # tokens of the longest prompt with its longest label
-    labels: Mapping[str, checks.SplitLabels]  # of datasets with one label space, as the first suite converts them
-
-
-Labels = Mapping[str, Mapping[str, checks.SplitLabels]]
-"""Suite -> dataset -> its labels, for datasets with one label space, as the suite converts them."""
-
-
-def split_labels(built: Built) -> Labels:
+def split_labels(built: Built) -> checks.Labels:
     """Return the labels of a run's datasets; the checks need nothing else from the datasets."""
     return {
         suite: {
@@ -92,7 +77,7 @@ def split_labels(built: Built) -> Labels:
 
 def checked(
     built: Built,
-    labels: Labels,
+    labels: checks.Labels,
     resolved: ResolvedModel,
     tokenised: Tokenised,
     assumptions: Assumptions,
@@ -115,10 +100,10 @@ def checked(
         tokens = table.tokens().filter(pl.col("ask") != "last_tokens")
         counts, faults = table.manifest.counts, table.manifest.faults
     kinds = checks.prompt_kinds(built.store, tokens, "merged" if form.chat else form.boundary)
-    examples = _examples(built.store, labels, tokens, kinds)
+    examples = checks.examples(built.store, labels, tokens, kinds)
     findings = [
         *_refusal_findings(tokenised.refused),
-        *_example_findings(examples, kinds),
+        *checks.example_findings(examples, kinds),
         *(engine_findings(source) if runs_here else ()),
         *checks.first_token_findings(source, form.chat, built.store, tokens),
         *checks.fault_findings(faults, n_prompts, form.boundary),
@@ -146,21 +131,7 @@ def checked(
     return replace(record, devices=devices)
 
 
-def _examples(store: PromptStore, labels: Labels, tokens: pl.LazyFrame, kinds: pl.DataFrame) -> _Examples:
-    sets: dict[str, checks.Sets] = {}  # dataset -> demonstration sets, of the first suite that has some
-    requests = store.requests()
-    for suite, datasets in reversed([*labels.items()]):
-        sets |= checks.demonstration_sets(requests.filter(suite=suite), datasets)
-    return _Examples(
-        spaces=checks.label_spaces(kinds, store, tokens),
-        counted=checks.classes(requests),
-        sets=sets,
-        lengths=checks.longest_prompts(kinds),
-        labels={name: one for datasets in reversed([*labels.values()]) for name, one in datasets.items()},
-    )
-
-
-def _dataset_record(name: str, examples: _Examples, source: ModelSource) -> CheckedDatasetRecord:
+def _dataset_record(name: str, examples: checks.Examples, source: ModelSource) -> CheckedDatasetRecord:
     spaces, counted = examples.spaces.get(name, []), examples.counted[name]
     sets = examples.sets.get(name, checks.Sets(0, 0, 0))
     labels = zip(*spaces[0], strict=True) if counted.by_label and spaces else ()
@@ -203,21 +174,6 @@ def _work(resolved: ResolvedModel, record: PreflightRecord, longest_prompt_token
         quantization=model.quantization or (source.quantization or {}).get("quant_method"),
         memory_bytes=record.weight_bytes + record.cache_bytes_per_token * longest_prompt_tokens,
     )
-
-
-def _example_findings(examples: _Examples, kinds: pl.DataFrame) -> Iterator[FindingRecord]:
-    for name, labels in examples.labels.items():
-        yield from checks.similar_label_findings(name, [labels.names])
-        yield from checks.numeric_label_findings(name, labels.names)
-    for name, spaces in examples.spaces.items():
-        yield from checks.label_findings(name, spaces)
-        if name not in examples.labels:
-            yield from checks.similar_label_findings(name, [space.texts for space in spaces])
-    yield from checks.space_findings(kinds)
-    for name, counted in examples.counted.items():
-        yield from checks.class_findings(name, counted, examples.labels.get(name))
-    for name, sets in examples.sets.items():
-        yield from checks.set_finding(name, sets, len(examples.labels[name].names))
 
 
 def _refusal_findings(refused: Mapping[str, LabelError | PromptTooLongError]) -> Iterator[FindingRecord]:
