@@ -1,4 +1,4 @@
-"""Remove secrets and control codes from texts that are stored or shown: the record of a run, its log, messages.
+"""Remove secrets, control codes and formulas from texts that are stored or shown: records, logs, messages, CSV.
 
 This package reads no hub token: the hub's library reads it from the environment. But users may type a token into a
 command or an address, and libraries repeat addresses in their messages.
@@ -8,7 +8,10 @@ import os
 import re
 import unicodedata
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:  # not imported at run time, so that commands without tables, such as --help, do not wait for Polars
+    import polars as pl
 
 HIDDEN = "***"
 
@@ -86,3 +89,16 @@ def control_code(text: str) -> str | None:
     r"""Return the first control code of a text, escaped as in \x1b, or None."""
     found = _CONTROL.search(text)
     return None if found is None else printable(found[0])
+
+
+# First characters that make spreadsheets read a text as a formula; the last four are full-width forms of the first.
+_FORMULA = re.compile(r"^([=+\-@\t\r\n\uff1d\uff0b\uff0d\uff20])")
+
+
+def csv_text(table: "pl.DataFrame") -> str:
+    """Return a table as CSV. Texts and column names that a spreadsheet would read as a formula get a ' in front."""
+    import polars as pl
+
+    texts = [name for name, kind in table.schema.items() if kind in (pl.String, pl.Categorical, pl.Enum)]
+    guarded = pl.col(texts).cast(pl.String).str.replace(_FORMULA.pattern, "'${1}")
+    return table.with_columns(guarded).rename(lambda name: _FORMULA.sub(r"'\1", name)).write_csv()

@@ -10,8 +10,7 @@ from typing import Any, NamedTuple
 import polars as pl
 
 from evaluator.exports.base import ExportedFile, ExportedRun, Format
-from evaluator.files.whole import csv_text
-from evaluator.redaction import printable
+from evaluator.redaction import csv_text, printable
 from evaluator.report.methods import by_method
 from evaluator.report.notes import first_definition
 from evaluator.report.run_record import KIND_WARNINGS

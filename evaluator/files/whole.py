@@ -160,19 +160,6 @@ def remove_tables(out: Path, earlier: Mapping[str, str], written: Collection[str
                 path.unlink()
 
 
-# First characters that make spreadsheets read a text as a formula; the last four are full-width forms of the first.
-_FORMULA = re.compile(r"^([=+\-@\t\r\n\uff1d\uff0b\uff0d\uff20])")
-
-
-def csv_text(table: "pl.DataFrame") -> str:
-    """Return a table as CSV. Texts and column names that a spreadsheet would read as a formula get a ' in front."""
-    import polars as pl
-
-    texts = [name for name, kind in table.schema.items() if kind in (pl.String, pl.Categorical, pl.Enum)]
-    guarded = pl.col(texts).cast(pl.String).str.replace(_FORMULA.pattern, "'${1}")
-    return table.with_columns(guarded).rename(lambda name: _FORMULA.sub(r"'\1", name)).write_csv()
-
-
 def write_bytes(path: Path, content: bytes | memoryview) -> str:
     """Write a file, replacing it atomically, and return the SHA-256 of its bytes. Raises WriteError as `replacing`."""
     with replacing(path) as file:

@@ -20,8 +20,7 @@ import polars as pl
 import vl_convert
 from markupsafe import Markup, escape
 
-from evaluator.files.whole import csv_text
-from evaluator.redaction import all_printable
+from evaluator.redaction import all_printable, csv_text
 
 BLUE, VERMILION, GREY, INK = "#0072b2", "#d55e00", "#767676", "#3d4650"
 """Colours of figures. Blue and vermilion are of Okabe and Ito's palette, distinguishable with any colour vision."""
@@ -103,9 +102,9 @@ def draw_svg(spec: VegaSpec, *, data: pl.DataFrame | None = None, **tables: pl.D
         data: table that a reader can download as CSV, at full precision; if left out, `stacked(**tables)`.
         tables: name of a data source of the chart -> its rows; a null or NaN is not drawn.
     """
+    values = {name: table.fill_nan(None).to_dicts() for name, table in tables.items()}
     csv = figure_csv(stacked(**tables) if data is None else data)
-    # vl_convert aborts the process on a control code in a text.
-    rows = all_printable({name: table.fill_nan(None).to_dicts() for name, table in tables.items()})
+    rows = all_printable(values)  # vl_convert aborts the process on a control code in a text
     missing = rows.keys() - {data["name"] for data in spec["data"]}
     assert not missing, f"the chart has no data named {missing}"
     filled = [entry | {"values": rows[entry["name"]]} if entry["name"] in rows else entry for entry in spec["data"]]

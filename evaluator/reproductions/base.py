@@ -6,8 +6,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from evaluator.errors import ConfigError, DatasetError
-from evaluator.files.whole import csv_text, write_bytes, write_table, writing_to
+from evaluator.files.whole import write_bytes, write_table, writing_to
 from evaluator.progress import Progress, Stage
+from evaluator.redaction import csv_text
 
 if TYPE_CHECKING:
     import polars as pl

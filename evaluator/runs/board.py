@@ -23,9 +23,10 @@ from evaluator.exports.base import ExportedRun
 from evaluator.exports.every_eval_ever import EVERY_EVAL_EVER
 from evaluator.files.digests import fingerprint
 from evaluator.files.json_files import write_json
-from evaluator.files.whole import csv_text, write_bytes, writing_to
+from evaluator.files.whole import write_bytes, writing_to
 from evaluator.metrics.classification import DEFINITIONS
 from evaluator.progress import Progress, Stage
+from evaluator.redaction import csv_text
 from evaluator.report.page import write_board_page
 from evaluator.run.folder import read_table
 from evaluator.run.folders import BOARD_PAGE, PAGE, RUN_FILE, model_runs

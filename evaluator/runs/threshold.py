@@ -12,7 +12,7 @@ from evaluator.datasets.sources import dataset_sources
 from evaluator.datasets.tables import JSON_LINES, column_names, ending, read_rows
 from evaluator.errors import ConfigError, MetricError, StoreError, require_known
 from evaluator.files.json_files import read_record
-from evaluator.files.whole import csv_text, write_bytes
+from evaluator.files.whole import write_bytes
 from evaluator.imports.answers import IMPORTED, answer_rows
 from evaluator.imports.decision_logs import ASKED_TABLE
 from evaluator.imports.files import read_files
@@ -20,6 +20,7 @@ from evaluator.methods.base import softmax
 from evaluator.metrics import thresholds
 from evaluator.metrics.thresholds import ThresholdFile, ThresholdReport
 from evaluator.record import MeasuredRecord, require_every_query
+from evaluator.redaction import csv_text
 from evaluator.run.folder import config_from_json, read_table
 from evaluator.run.folders import RUN_FILE, RunFolder
 from evaluator.suites import SUITES

@@ -209,11 +209,11 @@ def find_requests(tokens: TokenRows) -> Requests:
     Rows are read frame by frame, because all token ids need too much memory. Each frame is read together with the last
     row of the previous frame, because a request may continue across the boundary.
     """
-    counted, previous = [_row_counts(TOKENS.to_frame())], TOKENS.to_frame()
+    counted, previous = list[pl.DataFrame](), TOKENS.to_frame()
     for rows in tokens.frames():
         counted.append(_row_counts(pl.concat([previous, rows])).tail(rows.height))
         previous = rows.tail(1)
-    by_row = pl.concat(counted).with_row_index("row").cast(pl.Int64)
+    by_row = pl.concat(counted or [_row_counts(previous)]).with_row_index("row").cast(pl.Int64)
     first_rows = by_row.filter(is_first=1)
     starts_at, context, shared = (first_rows[name].to_numpy() for name in ("row", "context", "shared"))
     # A request's input is its context and the stems of all its continuations.
