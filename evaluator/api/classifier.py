@@ -26,7 +26,16 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from evaluator.arrays import Floats, Ints
 from evaluator.cli.terminal import draw
-from evaluator.config import ChatConfig, ChatDemonstrations, DataOptions, Dtype, LabelBoundary, ModelConfig, RunConfig
+from evaluator.config import (
+    ChatConfig,
+    ChatDemonstrations,
+    DataOptions,
+    Dtype,
+    LabelBoundary,
+    ModelConfig,
+    RunConfig,
+    from_options,
+)
 from evaluator.datasets.base import EXAMPLES, ClassificationDataset
 from evaluator.datasets.labelled_table import TableText, table_template
 from evaluator.datasets.tables import cell_text
@@ -35,7 +44,6 @@ from evaluator.engine.replicas import EngineLoader
 from evaluator.errors import ConfigError, InputError, shown
 from evaluator.files.digests import fingerprint
 from evaluator.methods.base import predict
-from evaluator.options import from_options
 from evaluator.progress import finish
 from evaluator.prompts.demonstrations import own_demonstrations
 from evaluator.prompts.rows import PromptPlan, requests

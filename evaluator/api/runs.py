@@ -24,10 +24,10 @@ from evaluator.cli.options import as_typed, model_configs, run_config
 from evaluator.cli.runs import compare as compare_command
 from evaluator.cli.stages import run as run_command
 from evaluator.cli.terminal import draw
+from evaluator.config import flag
 from evaluator.errors import ConfigError, EvaluatorError, StoreError, require_known
 from evaluator.files.digests import short_digest
 from evaluator.files.whole import write_bytes
-from evaluator.options import flag
 from evaluator.progress import finish
 from evaluator.report.notes import first_definition
 from evaluator.run import pipeline

@@ -1,4 +1,4 @@
-"""Make click options from fields of dataclasses (evaluator/options.py), and configurations from values of options."""
+"""Make click options from fields of dataclasses (evaluator/config.py), and configurations from values of options."""
 
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -7,10 +7,21 @@ from typing import Any, Generic, Literal, TypeVar, get_args, get_origin
 
 import click
 
-from evaluator.config import BASE_ALONE, DEFINITIONS, NO_TEMPLATE, ChatConfig, DataOptions, ModelConfig, RunConfig
+from evaluator.config import (
+    BASE_ALONE,
+    DEFINITIONS,
+    NO_TEMPLATE,
+    ChatConfig,
+    DataOptions,
+    ModelConfig,
+    OptionField,
+    RunConfig,
+    flag,
+    from_options,
+    option_fields,
+)
 from evaluator.errors import ConfigError, require_known
 from evaluator.files.toml_files import read_toml
-from evaluator.options import OptionField, flag, from_options, option_fields
 from evaluator.redaction import control_code
 
 T = TypeVar("T")

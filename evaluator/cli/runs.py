@@ -14,11 +14,10 @@ import click
 
 from evaluator.cli.options import FILE, FOLDER, ListingCommand, UserPath, one_model, options_of, run_folder
 from evaluator.cli.terminal import draw, echo, echo_json
-from evaluator.config import DEFINITIONS, CoherenceOptions, ModelConfig, ReceiptConfig, ThresholdOptions
+from evaluator.config import DEFINITIONS, CoherenceOptions, ModelConfig, ReceiptConfig, ThresholdOptions, from_options
 from evaluator.errors import ConfigError
 from evaluator.files.json_files import to_builtins, write_record
 from evaluator.files.whole import size_text, write_bytes
-from evaluator.options import from_options
 from evaluator.redaction import csv_text
 
 EXISTING_FOLDER = UserPath(exists=True, file_okay=False)

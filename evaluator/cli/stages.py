@@ -31,10 +31,9 @@ from evaluator.cli.options import (
     suite_options,
 )
 from evaluator.cli.terminal import draw, echo, echo_json
-from evaluator.config import ImportColumns, ModelConfig, RunConfig
+from evaluator.config import ImportColumns, ModelConfig, RunConfig, from_options
 from evaluator.decisions.endpoint import EndpointOptions
 from evaluator.errors import ConfigError, plural
-from evaluator.options import from_options
 from evaluator.preflight.devices import Assumptions
 from evaluator.reproductions import REPRODUCTIONS
 

@@ -16,7 +16,7 @@ from functools import partial
 from pathlib import Path
 from typing import Literal, NamedTuple
 
-from evaluator.config import DataOptions, TableColumns
+from evaluator.config import DataOptions, Options, TableColumns, flag, option_name
 from evaluator.datasets import DATASETS, PUBLISHED_TABLES, SOURCES, lu_2023
 from evaluator.datasets.base import AnyDataset
 from evaluator.datasets.hub_repository import hub_labelled, hub_name
@@ -26,7 +26,6 @@ from evaluator.datasets.question_table import question_tables
 from evaluator.datasets.staicc import load_staicc
 from evaluator.datasets.tables import SUFFIXES, column_names, ending, is_table, table_in, table_stem
 from evaluator.errors import ConfigError, DatasetError, require_known
-from evaluator.options import Options, flag, option_name
 from evaluator.redaction import name_fault, printable
 from evaluator.schemas import MEAN_OVER_DATASETS
 

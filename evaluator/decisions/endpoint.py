@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any, Literal
 from urllib.parse import urlsplit
 
+from evaluator.config import Options, option, require_address
 from evaluator.decisions.questions import FORM, VARIED
 from evaluator.errors import ConfigError, require_known
 from evaluator.files.toml_files import read_toml
-from evaluator.options import Options, option, require_address
 
 API_KEY_VARIABLE = "EVALUATOR_API_KEY"
 """Environment variable with the API key, for a service of any protocol."""

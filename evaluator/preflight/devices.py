@@ -6,9 +6,9 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import NamedTuple
 
+from evaluator.config import Options, option
 from evaluator.errors import ConfigError, unknown_name
 from evaluator.files.toml_files import converted, read_toml, shipped_tables
-from evaluator.options import Options, option
 from evaluator.record import DeviceRecord, EngineRecord
 
 UTILISATION = 0.4

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 import polars as pl
 
-from evaluator.config import RunConfig
+from evaluator.config import RunConfig, option_fields
 from evaluator.datasets import DATASETS
 from evaluator.datasets.base import AnyDataset, ClassificationDataset, MultipleChoiceDataset
 from evaluator.datasets.sources import dataset_sources
@@ -24,7 +24,6 @@ from evaluator.files.digests import fingerprint, source_fingerprint
 from evaluator.files.whole import file_digest, reason
 from evaluator.methods import PLUG_INS
 from evaluator.methods.base import MethodContext, MethodPrompts, ScoredRequests, scored_definitions
-from evaluator.options import option_fields
 from evaluator.progress import Progress, Stage
 from evaluator.record import PartRecord
 from evaluator.run.folders import identity, lock_folder, mark_user

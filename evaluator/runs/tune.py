@@ -11,14 +11,13 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from evaluator.config import ModelConfig, StepsConfig
+from evaluator.config import ModelConfig, StepsConfig, option_fields
 from evaluator.engine import engine_name, find_machine, find_source, with_devices
 from evaluator.engine.devices import Machine
 from evaluator.engine.replicas import EngineLoader
 from evaluator.errors import EvaluatorError
 from evaluator.files.whole import write_bytes
 from evaluator.models.source import ModelSource
-from evaluator.options import option_fields
 from evaluator.progress import Progress, Stage, finish
 from evaluator.runs.doctor_prompts import staicc_prompts
 from evaluator.runs.receipt import score_in_jobs

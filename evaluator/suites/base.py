@@ -146,7 +146,7 @@ class Suite:
 
     default_datasets: tuple[str, ...] = ()  # datasets of a run without --datasets
     label_boundary: LabelBoundary = "separate"  # label boundary of a run without --label-boundary
-    options: type | None = None  # frozen dataclass whose fields are options of the command line (options.py)
+    options: type | None = None  # frozen dataclass whose fields are options of the command line (config.py)
     joins_others: bool = False  # whether a run may have further suites, although this suite has options
 
     check: Callable[[RunConfig], None] = lambda _config: None

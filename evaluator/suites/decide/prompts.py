@@ -10,7 +10,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 import polars as pl
 
-from evaluator.config import RunConfig
+from evaluator.config import Options, RunConfig, option
 from evaluator.datasets.base import DecisionDataset
 from evaluator.datasets.question_table import drawn_demonstrations
 from evaluator.datasets.tables import read_texts
@@ -18,7 +18,6 @@ from evaluator.decisions import questions
 from evaluator.decisions.forms import Asked, Form, asked, require_form
 from evaluator.errors import ConfigError, DatasetError
 from evaluator.methods.base import MethodContext
-from evaluator.options import Options, option
 from evaluator.prompts.rows import NOT_VARIED, ROWS_PER_FRAME, prompt_spans, render_prompts
 from evaluator.schemas import declare
 from evaluator.suites.base import Requests

@@ -20,12 +20,11 @@ from typing import Literal, NamedTuple
 import numpy as np
 import polars as pl
 
-from evaluator.config import RunConfig
+from evaluator.config import Options, RunConfig, option
 from evaluator.datasets import PROMPTS_FILE, PUBLISHED_TABLES
 from evaluator.datasets.base import ClassificationDataset
 from evaluator.datasets.tables import read_parquet
 from evaluator.errors import ConfigError, DatasetError, TemplateError
-from evaluator.options import Options, option
 from evaluator.prompts.rows import (
     NOT_VARIED,
     ROWS_PER_FRAME,

@@ -15,12 +15,12 @@ import numpy as np
 import polars as pl
 
 from evaluator.arrays import Ints
+from evaluator.config import Options, option
 from evaluator.datasets.base import MultipleChoiceDataset
 from evaluator.errors import ConfigError, DatasetError, TemplateError
 from evaluator.files.json_files import parse_json
 from evaluator.files.toml_files import converted
 from evaluator.files.whole import read_bytes
-from evaluator.options import Options, option
 from evaluator.prompts.demonstrations import demonstration_sequences
 from evaluator.prompts.rows import NOT_VARIED, ROWS_PER_FRAME, prompt_spans, render_prompts
 from evaluator.suites.base import Requests

@@ -14,7 +14,7 @@ import numpy as np
 import polars as pl
 
 from evaluator.arrays import Ints
-from evaluator.config import RunConfig
+from evaluator.config import Options, RunConfig, option
 from evaluator.datasets import SOURCES
 from evaluator.datasets.base import AnyDataset, ClassificationDataset, OwnDemonstrations, OwnDraw
 from evaluator.datasets.conversions import as_classification
@@ -24,7 +24,6 @@ from evaluator.errors import ConfigError
 from evaluator.files.digests import fingerprint
 from evaluator.methods import METHODS
 from evaluator.metrics.groups import PredictionGroup
-from evaluator.options import Options, option
 from evaluator.prompts.demonstrations import LabelDomain, domain_demonstrations
 from evaluator.prompts.rows import benchmark_plan, normal_requests, of_parts, requests
 from evaluator.schemas import ABSENT_LABELS, ABSENT_LABELS_KEY
