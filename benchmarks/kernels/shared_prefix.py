@@ -14,7 +14,7 @@ import numpy.typing as npt
 import polars as pl
 
 from benchmarks.harness import Target, Work, print_targets, race, require_green_tests
-from evaluator.tokens.rows import block_floor, ragged, token_floor
+from evaluator.tokens.rows import floors, ragged
 from evaluator_kernels.shared_prefix import shared_prefix_lengths
 
 VOCABULARY = 32_000
@@ -39,8 +39,8 @@ def main(n_rows: int = 140_000, tokens_per_row: int = 200) -> None:
         },
         runs=5,
     )
-    race(work("floor"), {"token floor": lambda: token_floor(tokens, offsets)}, runs=5)
-    race(work("block floor"), {"blocks of 16": lambda: block_floor(tokens, offsets, 16)}, runs=5)
+    race(work("floor"), {"token floor": lambda: floors(tokens, offsets)[0]}, runs=5)
+    race(work("block floor"), {"blocks of 16": lambda: floors(tokens, offsets, [16])[1]}, runs=5)
     if (n_rows, tokens_per_row) == (140_000, 200):
         print_targets(
             Target(what="evaluator, seconds", value=timings["evaluator"].median_s, at_most=0.5),

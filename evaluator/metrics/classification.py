@@ -92,15 +92,10 @@ class Measured(NamedTuple):
     over: str = "queries"  # sampled factors that the interval covers; templates are fixed unless named
 
 
-class Jackknife(NamedTuple):
-    """The jackknife estimates of a value's standard error and bias; None with a single query."""
-
-    standard_error: float | None
-    bias: float | None  # NaN or infinite where a value without one query is
-
-
-def jackknife(value: float, without_one: Floats) -> Jackknife:
+def jackknife(value: float, without_one: Floats) -> tuple[float | None, float | None]:
     """Return the jackknife standard error and bias of a value from the values [Q] without each query in turn.
+
+    Both are None with a single query; the bias is NaN or infinite where a value without one query is.
 
     SE^2 = (Q - 1)/Q x sum over queries of (value without the query - mean of these values)^2; infinite where a value
     without one query is not finite, because the metric then depends on that query alone. For a mean with equally many
@@ -110,16 +105,16 @@ def jackknife(value: float, without_one: Floats) -> Jackknife:
     """
     n_queries = len(without_one)
     if n_queries < 2:
-        return Jackknife(None, None)
+        return None, None
     is_finite = np.isfinite(without_one).all()
     error = float(np.std(without_one)) * math.sqrt(n_queries - 1) if is_finite else math.inf
-    return Jackknife(error, (n_queries - 1) * (float(without_one.mean()) - value))
+    return error, (n_queries - 1) * (float(without_one.mean()) - value)
 
 
 def jackknifed(value: float, without_one: Floats, form: IntervalForm, limits: Limits) -> Measured:
     """Return a value with its jackknife standard error and bias, from the values [n_queries] that omit one query."""
-    spread = jackknife(value, without_one)
-    return Measured(value, spread.standard_error, len(without_one) - 1, form, *limits, bias=spread.bias)
+    error, bias = jackknife(value, without_one)
+    return Measured(value, error, len(without_one) - 1, form, *limits, bias=bias)
 
 
 def statistic_sums(requests: pl.DataFrame, n_labels: int, metrics: Mapping[str, Metric], by: list[str]) -> pl.DataFrame:

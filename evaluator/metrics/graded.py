@@ -145,7 +145,7 @@ def _table(scores: Mapping[str, Score], rows: Floats, gold: Any, gold_rows: Any,
     found = []
     for name, score in scores.items():
         value = score(rows, gold)
-        error = jackknife(value, np.array([score(rows[rest], gold[rest]) for rest in kept])).standard_error
+        error, _ = jackknife(value, np.array([score(rows[rest], gold[rest]) for rest in kept]))
         form: IntervalForm = "score" if name in SHARES else "symmetric"
         measured = Measured(value, error, len(kept) - 1, form, *_limits(name, rows.shape[1]))
         found.append({"metric": name, "guess": score(guesses, gold), "n_queries": len({*group}), **measured._asdict()})

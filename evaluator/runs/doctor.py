@@ -44,7 +44,7 @@ from evaluator.run.stage_records import doctor_file
 from evaluator.run_log import now
 from evaluator.runs.doctor_prompts import CHAT, EVICTIONS, doctor_prompts
 from evaluator.runs.receipt import ScoredAgain, drifts, score_as_job, score_in_one_call, score_shuffled
-from evaluator.tokens.rows import block_floor, ragged, token_floor
+from evaluator.tokens.rows import floors, ragged
 
 MAX_NATS = 0.002
 """Allowed difference in float32: sums over 40 tokens of a real model were up to 5.4e-4 nats apart (docs/receipt.md)."""
@@ -345,7 +345,7 @@ def _prefix_hits(engine: Engine, own: Engine, patient: _Patient) -> Checks:
     same = [[*body[: 4 * unit], ending] for ending in sorted({*body})[:10]]
     for name, contexts in (("prefix hits", prompts), ("prefix hits of whole blocks", same)):
         rows = ragged(pl.Series(contexts, dtype=pl.List(pl.Int32)))
-        least, most = token_floor(*rows), block_floor(*rows, unit)
+        least, most = floors(*rows, [unit])
         before = engine.counts.computed_tokens
         list(own.log_likelihoods([ContinuationRequest(context, [[1], [2]]) for context in contexts]))
         computed = engine.counts.computed_tokens - before
@@ -419,7 +419,7 @@ def _small_cache(patient: _Patient) -> Checks:
         if not has_cache:
             return
         prompts = patient.asked.filter(pl.col("prompt_id").str.starts_with(EVICTIONS))
-        floor = token_floor(*ragged(prompts["context"].sort()))
+        floor = floors(*ragged(prompts["context"].sort()))[0]
         before = engine.counts.computed_tokens
         score_in_one_call(prompts, adapted(engine, source.adapter).log_likelihoods)
         computed = engine.counts.computed_tokens - before

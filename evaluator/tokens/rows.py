@@ -139,7 +139,7 @@ def count_tokens(requests: pl.LazyFrame, tokens: pl.LazyFrame, folder: Path) -> 
         id_numbers("prompt_id"), n=pl.col("context").list.len().cast(pl.Int64)
     )
     requested = requests.select(id_numbers("prompt_id")).join(lengths, on="prompt_id").select(pl.col("n").sum())
-    floor, of_blocks = 0, dict.fromkeys(BLOCK_SIZES, 0)
+    totals = np.zeros(1 + len(BLOCK_SIZES), np.int64)
     # Hidden states are computed in a separate pass, which shares no cache with the pass of the log-likelihoods.
     above = dict.fromkeys((False, True), pl.Series(dtype=TOKENS["context"]))  # the last row of each pass so far
     with fed_rows(tokens, folder) as fed:
@@ -150,16 +150,14 @@ def count_tokens(requests: pl.LazyFrame, tokens: pl.LazyFrame, folder: Path) -> 
                 # Drop rows that repeat the row above: an equal context is fed only once.
                 in_order = ragged(with_above.filter(with_above.ne_missing(with_above.shift())))
                 n_above = int(last.list.len().sum())  # tokens of the row on top, which are counted already
-                least, *in_blocks = floors(*in_order, BLOCK_SIZES)
-                floor += least - n_above
-                for size, n_tokens in zip(BLOCK_SIZES, in_blocks, strict=True):
-                    of_blocks[size] += n_tokens - n_above
+                totals += np.array(floors(*in_order, BLOCK_SIZES)) - n_above
                 above[is_state] = with_above.tail(1)
+    floor, *of_blocks = totals.tolist()
     return TokenTotals(
         request_tokens=requested.collect(engine="streaming").item(),
         tokens=lengths.select(pl.col("n").sum()).collect(engine="streaming").item(),
         floor_tokens=floor,
-        block_floor_tokens={str(size): n_tokens for size, n_tokens in of_blocks.items()},
+        block_floor_tokens=dict(zip(map(str, BLOCK_SIZES), of_blocks, strict=True)),
     )
 
 
@@ -187,27 +185,15 @@ def fed_rows(tokens: pl.LazyFrame, folder: Path) -> Iterator[pl.LazyFrame]:
             yield contexts
 
 
-def token_floor(tokens: Tokens, offsets: Offsets) -> int:
-    """Count the tokens that must be computed if nothing is computed twice: the nodes of the trie of all rows.
-
-    A token after its prefix is computed once, however many rows contain it. Raises ValueError unless rows are in prefix
-    order.
-    """
-    return floors(tokens, offsets)[0]
-
-
-def block_floor(tokens: Tokens, offsets: Offsets, block_tokens: int) -> int:
-    """Count the tokens that an engine computes if it reuses whole blocks of `block_tokens` tokens and evicts none.
-
-    A row reuses the whole blocks of the longest prefix that it shares with an earlier row, but never its last token: an
-    engine must compute the last token to predict the next one (vLLM reuses at most n - 1 of n tokens). So a repeated
-    row costs at least one token here and none in token_floor. Raises ValueError unless rows are in prefix order.
-    """
-    return floors(tokens, offsets, [block_tokens])[1]
-
-
 def floors(tokens: Tokens, offsets: Offsets, block_sizes: Sequence[int] = ()) -> list[int]:
-    """Return the token_floor of rows, then the block_floor for each block size."""
+    """Count the tokens that must be computed: the floor if any prefix is shared, then one for each block size.
+
+    The first floor is the number of nodes of the trie of all rows: a token after its prefix is computed once, however
+    many rows contain it. With blocks, an engine reuses whole blocks and evicts none. A row reuses the whole blocks of
+    the longest prefix that it shares with an earlier row, but never its last token: an engine must compute the last
+    token to predict the next one (vLLM reuses at most n - 1 of n tokens). So a repeated row costs at least one token
+    with blocks and none in the first floor. Raises ValueError unless rows are in prefix order.
+    """
     shared, lengths = _shared_with_any_earlier_row(tokens, offsets), np.diff(offsets)
     reusable = np.minimum(shared, np.maximum(lengths - 1, 0))
     reused = [shared, *[reusable // size * size for size in block_sizes]]

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from evaluator.schemas import TOKENS
-from evaluator.tokens.rows import block_floor, count_tokens, fed_rows, token_floor
+from evaluator.tokens.rows import count_tokens, fed_rows, floors
 from evaluator.tokens.table import in_prefix_order
 from tests.tokens.token_frames import token_table
 
@@ -45,7 +45,7 @@ def test_in_prefix_order_the_row_above_shares_as_much_as_any_earlier_row(rows):
 @given(token_rows)
 def test_token_floor_counts_the_nodes_of_the_trie(rows):
     nodes = {tuple(row[: i + 1]) for row in rows for i in range(len(row))}
-    assert token_floor(*flat(sorted(rows))) == len(nodes)
+    assert floors(*flat(sorted(rows)))[0] == len(nodes)
 
 
 @given(token_rows, st.integers(1, 5))
@@ -61,7 +61,7 @@ def test_block_floor_is_what_an_endless_cache_of_whole_blocks_leaves_to_compute(
             hit = len(block)
         computed += len(row) - hit
         cache.update(blocks)
-    assert block_floor(*flat(sorted(rows)), block_tokens) == computed
+    assert floors(*flat(sorted(rows)), [block_tokens])[1] == computed
 
 
 def test_hand_worked_floors():
@@ -69,30 +69,29 @@ def test_hand_worked_floors():
     # Trie: 1, 12, 123, 1234, 12345, 129 are six nodes. Blocks of two: 4 tokens for the first row; its repetition shares
     # both blocks but must compute its last token, so it reuses one and computes 2; the third reuses two and computes 1;
     # the fourth shares 1 2 and computes 1. In all 4 + 2 + 1 + 1.
-    assert token_floor(*flat(rows)) == 6
-    assert block_floor(*flat(rows), 2) == 8
-    assert block_floor(*flat(rows), 8) == 16  # no whole block to share: every token is computed
+    assert floors(*flat(rows))[0] == 6
+    assert floors(*flat(rows), [2])[1] == 8
+    assert floors(*flat(rows), [8])[1] == 16  # no whole block to share: every token is computed
 
 
 def test_floors_count_only_the_rows_of_a_sliced_column():
     tokens, offsets = flat([[9], [1, 2], [1, 3], [0]])
-    assert token_floor(tokens, offsets[1:4]) == 3
-    assert block_floor(tokens, offsets[1:4], 1) == 3
+    assert floors(tokens, offsets[1:4])[0] == 3
+    assert floors(tokens, offsets[1:4], [1])[1] == 3
 
 
 @pytest.mark.parametrize("rows", [[], [[]], [[], []]])
 def test_nothing_to_compute_is_zero(rows):
-    assert token_floor(*flat(rows)) == block_floor(*flat(rows), 16) == 0
+    assert floors(*flat(rows))[0] == floors(*flat(rows), [16])[1] == 0
 
 
 @given(token_rows)
 def test_floors_refuse_rows_that_are_out_of_order(rows):
     if rows == sorted(rows):
-        token_floor(*flat(rows))
+        floors(*flat(rows))
     else:
-        for floor in (token_floor, lambda *args: block_floor(*args, 16)):
-            with pytest.raises(ValueError, match="in prefix order; sort the rows first"):
-                floor(*flat(rows))
+        with pytest.raises(ValueError, match="in prefix order; sort the rows first"):
+            floors(*flat(rows))
 
 
 def test_the_floor_counts_each_token_after_its_own_prefix_once(tmp_path):

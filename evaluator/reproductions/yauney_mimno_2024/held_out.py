@@ -167,7 +167,7 @@ def _scores_with_errors(trials: pl.DataFrame) -> tuple[dict[ScoreKey, float], di
     errors = {}
     for key, score in scores.items():
         left = np.array([without.get(key, math.nan) for without in without_one])
-        errors[key] = jackknife(score, left).standard_error or 0.0
+        errors[key] = jackknife(score, left)[0] or 0.0
     return scores, errors
 
 

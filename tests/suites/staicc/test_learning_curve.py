@@ -20,7 +20,7 @@ from evaluator.run.folder import BuiltFolder
 from evaluator.schemas import LEARNING_CURVE
 from evaluator.suites import SUITES
 from evaluator.tokens.boundary import tokenise_prompts
-from evaluator.tokens.rows import ragged, token_floor
+from evaluator.tokens.rows import ragged
 from tests.command_line import command
 from tests.toolkit import our_dataset
 
@@ -102,7 +102,7 @@ def test_cut_prompts_cost_few_tokens_more_than_the_whole_ones():
         tokens = tokenise_prompts(
             tokenizer, prompts["prompt"].to_list(), ["labels"] * prompts.height, space, "separate"
         )
-        floors[name] = token_floor(*ragged(pl.Series(tokens.contexts).sort()))
+        floors[name] = floors(*ragged(pl.Series(tokens.contexts).sort()))[0]
     n_cut = rows.filter(part="learning_curve")["prompt"].n_unique()
     # A cut prompt ends in the space before its label, which in the whole prompt is part of the label's first token:
     # that token alone is new.
