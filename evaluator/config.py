@@ -176,9 +176,6 @@ ChatDemonstrations = Literal["turns", "message"]
 NO_TEMPLATE, OWN_TEMPLATE = "none", "auto"
 """Values of ChatConfig.template that are not a file: no chat template, and the model's own template."""
 
-BASE_ALONE = "none"
-"""The value of --adapter that means the base model without an adapter."""
-
 ServerKind = Literal["vllm", "sglang"]
 
 Numbers = Literal["log-likelihoods", "probabilities", "labels"]
@@ -451,6 +448,12 @@ class DevicesConfig(Options):
     def per_replica(self) -> int:
         """Number of devices of one replica."""
         return (self.tensor_parallel or 1) * self.pipeline_parallel
+
+    @property
+    def n_replicas(self) -> int:
+        """Number of replicas of a layout that engine.devices.lay_out has filled in."""
+        groups = self.n // self.per_replica if isinstance(self.n, int) else 1
+        return groups * self.engines_per_device
 
 
 @dataclass(frozen=True, kw_only=True)

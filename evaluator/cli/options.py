@@ -7,19 +7,7 @@ from typing import Any, Generic, Literal, TypeVar, get_args, get_origin
 
 import click
 
-from evaluator.config import (
-    BASE_ALONE,
-    DEFINITIONS,
-    NO_TEMPLATE,
-    ChatConfig,
-    DataOptions,
-    ModelConfig,
-    OptionField,
-    RunConfig,
-    flag,
-    from_options,
-    option_fields,
-)
+from evaluator.config import ChatConfig, DataOptions, ModelConfig, OptionField, RunConfig, from_options, option_fields
 from evaluator.errors import ConfigError, require_known
 from evaluator.files.toml_files import read_toml
 from evaluator.redaction import control_code
@@ -287,15 +275,15 @@ def suite_options(stage: OptionStage, given: Mapping[str, Any], suites: Iterable
     takers = {suite: kind for suite in suites if suite in SUITES and (kind := getattr(SUITES[suite], stage))}
     # Suites that are not imported have no options on this command line, so only imported suites are checked.
     for name, by_suite in fields_by_option(stage, imported_suites()).items():
-        value = given.get(name)
+        value, flag = given.get(name), next(iter(by_suite.values())).flag
         is_given = value is not None and value is not False and value != ()
         # Suites without an option `shots` take one number of shots, from the RunConfig.
         if is_given and takers.keys().isdisjoint(by_suite) and name != "shots":
-            raise ConfigError(f"{flag(name)} belongs to {', '.join(by_suite)}, not to {', '.join(suites)}.")
+            raise ConfigError(f"{flag} belongs to {', '.join(by_suite)}, not to {', '.join(suites)}.")
         for suite in takers.keys() & by_suite.keys() if is_given else ():
             words = _words(by_suite[suite].kind)
             if words and value not in words:
-                raise ConfigError(f"{flag(name)} of {suite} is {' or '.join(words)}, got {value}.")
+                raise ConfigError(f"{flag} of {suite} is {' or '.join(words)}, got {value}.")
     return {suite: from_options(kind, given) for suite, kind in takers.items()}
 
 
@@ -317,9 +305,9 @@ def run_config(given: Mapping[str, Any]) -> RunConfig:
 
     suites = tuple(name for word in given["suites"] for name in SUITE_GROUPS.get(word, (word,)))
     require_suites(suites)
-    first, *others = [SUITES[name] for name in suites]
-    shots, definition = given["shots"], given["definition"]
-    measured = tuple(name for name in DEFINITIONS if any(name in suite.definitions for suite in (first, *others)))
+    chosen = [SUITES[name] for name in suites]
+    first, shots, definition = chosen[0], given["shots"], given["definition"]
+    measured = tuple(name for name in RunConfig.definitions if any(name in suite.definitions for suite in chosen))
     takes_several = "shots" in fields_by_option("options", suites)
     if shots and len(shots) > 1 and not takes_several:
         raise ConfigError(
@@ -365,6 +353,10 @@ def data_options(given: Mapping[str, Any]) -> DataOptions:
     )
 
 
+BASE_ALONE = "none"
+"""The value of --adapter that means the base model without an adapter."""
+
+
 def model_configs(given: Mapping[str, Any]) -> list[ModelConfig]:
     """Return a configuration for every combination of model, adapter and chat template, in the given order.
 
@@ -398,13 +390,13 @@ def chat_configs(given: Mapping[str, Any]) -> list[ChatConfig | None]:
     """
     forms, settings = given["chat_template"], (given["chat_demonstrations"], given["system_instruction"])
     if forms is None:
-        return [None] if settings == (None, None) else [from_options(ChatConfig, given, template=NO_TEMPLATE)]
+        return [None] if settings == (None, None) else [from_options(ChatConfig, given)]
     if not forms or len(set(forms)) < len(forms):
         raise ConfigError(
             f"--chat-template takes auto, none, a file, or different ones of these, got {','.join(forms)!r}."
         )
     return [
         # If plain prompts are compared with conversations, the chat options apply only to the conversations.
-        ChatConfig() if form == NO_TEMPLATE and len(forms) > 1 else from_options(ChatConfig, given, template=form)
+        from_options(ChatConfig, {} if form == ChatConfig.template and len(forms) > 1 else given, template=form)
         for form in forms
     ]

@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Literal, NamedTuple
 
-from evaluator.config import DevicesConfig, ModelConfig
+from evaluator.config import ModelConfig
 from evaluator.errors import ConfigError, ModelError
 from evaluator.models.source import ModelSource, loaded_bytes, scoring_dtype
 from evaluator.models.weights import has_plain_head, weight_files
@@ -177,12 +177,6 @@ def lay_out(source: ModelSource, config: ModelConfig, machine: Machine, *, split
             f"--devices {room * per_replica}."
         )
     return replace(config, devices=replace(wanted, tensor_parallel=tensor, n=n_devices or per_replica))
-
-
-def n_replicas(devices: DevicesConfig) -> int:
-    """Return the number of replicas of a layout that lay_out has filled in."""
-    groups = devices.n // devices.per_replica if isinstance(devices.n, int) else 1
-    return groups * devices.engines_per_device
 
 
 def _min_tensor_parallel(source: ModelSource, config: ModelConfig, machine: Machine, n_devices: int) -> int:

@@ -27,7 +27,7 @@ import psutil
 from evaluator.config import DevicesConfig, ModelConfig
 from evaluator.engine import find_source, load_engine
 from evaluator.engine.base import Engine, first_sentence
-from evaluator.engine.devices import DeviceKind, Machine, n_replicas, this_machine
+from evaluator.engine.devices import DeviceKind, Machine, this_machine
 from evaluator.engine.replicas import Job
 from evaluator.errors import ConfigError, ModelError
 from evaluator.models.source import ModelSource
@@ -76,7 +76,7 @@ def cluster_of(devices: DevicesConfig, kind: DeviceKind) -> AbstractContextManag
         return nullcontext(_shared[-1])
     if devices.ray_address:
         return joined_cluster(devices.ray_address)
-    n = n_replicas(devices)
+    n = devices.n_replicas
     n_gpus = n // devices.engines_per_device * devices.per_replica
     return local_cluster(n, n_gpus if kind == "cuda" else 0)
 
@@ -244,7 +244,7 @@ class ReplicaActor:
         with log.open("a") as file:
             for output in (1, 2):
                 os.dup2(file.fileno(), output)
-        place = f"replica {settings.number} of {n_replicas(config.devices)}, process {os.getpid()} on {host}"
+        place = f"replica {settings.number} of {config.devices.n_replicas}, process {os.getpid()} on {host}"
         _log_line(f"started: {place}, cores {settings.cores or 'not chosen'}, GPUs {_visible_gpus() or 'none'}")
         use_cores_and_ports(settings)
         tune_process()

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 from evaluator.config import ModelConfig
 from evaluator.engine import ray_cluster
 from evaluator.engine.base import first_sentence
-from evaluator.engine.devices import Machine, Place, cores, n_replicas, split
+from evaluator.engine.devices import Machine, Place, cores, split
 from evaluator.engine.replicas import Job
 from evaluator.errors import ConfigError, ModelError
 from evaluator.models.source import ModelSource
@@ -64,7 +64,7 @@ class RayReplicas:
             place: devices of this model if several models are loaded at the same time; None: a single model.
         """
         self._source, self._config, self._machine, self._logs = source, config, machine, logs
-        self.n, self._is_closed = n_replicas(config.devices), False
+        self.n, self._is_closed = config.devices.n_replicas, False
         self._place = place or Place(range(self.n), self.n)
         self._loading: dict[Any, _Replica] = {}  # reference to the report of load() -> replica
         self._loaded: dict[int, _Replica] = {}  # number -> replica

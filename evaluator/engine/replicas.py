@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, Protocol, TypeVar
 from evaluator.config import DevicesConfig, ModelConfig
 from evaluator.engine import find_machine, load_engine
 from evaluator.engine.base import Engine
-from evaluator.engine.devices import Place, n_replicas
+from evaluator.engine.devices import Place
 from evaluator.models.source import ModelSource
 from evaluator.progress import Progress, Stage
 from evaluator.record import EngineRecord
@@ -138,7 +138,7 @@ class EngineLoader:
     def is_here(self) -> bool:
         """Whether the engine runs in this process: one replica, no cluster, no other model at the same time."""
         devices = self._config.devices
-        return n_replicas(devices) == 1 and devices.ray_address is None and self.place is None
+        return devices.n_replicas == 1 and devices.ray_address is None and self.place is None
 
     def _timed(self, verb: str, step: Callable[[], T]) -> Stage[T]:
         clock, stage = time.monotonic(), f"{verb} {_described(self._config.devices)}"
@@ -162,7 +162,7 @@ class EngineLoader:
 
 def _described(devices: DevicesConfig) -> str:
     """Describe the layout: how many replicas, and how many devices each takes or how many share a device."""
-    n, per_replica, per_device = n_replicas(devices), devices.per_replica, devices.engines_per_device
+    n, per_replica, per_device = devices.n_replicas, devices.per_replica, devices.engines_per_device
     what = "the model" if n == 1 else f"{n} replicas of the model"
     what += f", {per_replica} devices each" if per_replica > 1 else ""
     return what + (f", {per_device} to a device" if per_device > 1 else "")

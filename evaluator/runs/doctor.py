@@ -32,7 +32,7 @@ from evaluator import __version__
 from evaluator.config import OWN_TEMPLATE, ChatConfig, DevicesConfig, ModelConfig, cache_folder
 from evaluator.engine import ENGINES, engine_name, find_machine, find_source, load_engine, with_devices
 from evaluator.engine.base import ContinuationRequest, ContinuationScores, Engine, adapted
-from evaluator.engine.devices import device_kind, head_dtype, is_batch_invariant, n_replicas
+from evaluator.engine.devices import device_kind, head_dtype, is_batch_invariant
 from evaluator.engine.replicas import EngineLoader, Job
 from evaluator.engine.vllm_settings import free_bytes, interpret_triton
 from evaluator.errors import ConfigError, EvaluatorError, ModelError, PromptTooLongError, plural
@@ -179,7 +179,7 @@ def _facts(config: ModelConfig, engines: list[EngineRecord]) -> dict[str, str]:
             "dtype": f"{engine.dtypes} ({'that of the weights' if config.dtype == 'auto' else '--dtype'})",
             "steps": f"{engine.tokens_per_step:,} tokens, {'compiled' if engine.compiled else 'eager'}; "
             f"{cache if engine.prefix_block_tokens else 'no prefix cache'}",
-            "replicas": f"{n_replicas(config.devices)}, {plural(config.devices.per_replica, 'device')} each",
+            "replicas": f"{config.devices.n_replicas}, {plural(config.devices.per_replica, 'device')} each",
         }
     return facts
 
@@ -489,7 +489,7 @@ def _answers_of_runner(patient: _Patient, is_interpreted: bool) -> tuple[EngineR
 
 def _replicas(patient: _Patient, whole: ModelConfig) -> Checks:
     """Compare the replicas of a run with each other."""
-    n = n_replicas(whole.devices)
+    n = whole.devices.n_replicas
     if n == 1:
         raise _SkippedError("a run has one here (--devices all for more)")
     rows, answers = patient.of_first_kind, dict[int, ScoredAgain]()

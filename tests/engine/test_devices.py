@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from evaluator.config import DevicesConfig, ModelConfig, ServerConfig
-from evaluator.engine.devices import Machine, lay_out, n_replicas, split
+from evaluator.engine.devices import Machine, lay_out, split
 from evaluator.engine.ray_cluster import cluster_machine
 from evaluator.errors import ConfigError, ModelError
 from evaluator.models.fake_source import fake_model_source
@@ -27,7 +27,7 @@ def layout(devices: DevicesConfig, machine: Machine = EIGHT_GPUS, gib: int = 1, 
     """Replicas, and devices in a layer of each."""
     config = ModelConfig(model="some", devices=devices)
     laid = lay_out(source_of(gib, **options), config, machine, splits_models=True).devices
-    return n_replicas(laid), laid.tensor_parallel
+    return laid.n_replicas, laid.tensor_parallel
 
 
 @pytest.mark.parametrize(
