@@ -11,7 +11,6 @@ from typing import Any
 from evaluator.config import ModelConfig, StepsConfig
 from evaluator.engine.base import Engine, EngineIdentity, FakeEngine, versions_for_transformers, versions_for_vllm
 from evaluator.engine.devices import Machine, head_dtype, is_batch_invariant, lay_out, this_machine, this_processor
-from evaluator.engine.server_engine import ServerEngine, server_identity
 from evaluator.errors import ConfigError, unknown_name
 from evaluator.models.embedded import EMBEDDED_MODELS
 from evaluator.models.fake_source import fake_model_source
@@ -67,8 +66,8 @@ ENGINES: dict[str, EngineKind] = {
     ),
     "server": EngineKind(
         summary="vLLM or SGLang servers that already run, over HTTP (--server-url).",
-        load=ServerEngine,
-        identity=server_identity,
+        load=_imported("server_engine:ServerEngine"),
+        identity=_imported("server_engine:server_identity"),
         has_hidden_states=False,
     ),
     "fake": EngineKind(

@@ -65,8 +65,8 @@ def total_error_sections(
         texts: titles of metrics.
     """
     names = ("total_error", "variance_components", "design_study")
-    tables = [run.table(name) for name in names]
-    totals, components, designs = [_titled(in_order(rows, datasets), texts) for rows in tables]
+    ordered = [in_order(run.table(name), datasets) for name in names]
+    totals, components, designs = [_titled(rows, texts) for rows in ordered]
     if components.is_empty():
         return
     # Show the design study of the mean over datasets, or of the dataset if there is only one.

@@ -8,6 +8,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, closing, nullcontext
 from dataclasses import replace
 from itertools import chain
+from operator import attrgetter
 from pathlib import Path
 from threading import Thread
 from typing import NamedTuple
@@ -165,7 +166,7 @@ def _loads(runs: Sequence[_ModelRun], stack: ExitStack) -> list[Load[_ModelRun]]
     If the devices hold several models at the same time, the largest models get their devices here. The loaders, and
     the Ray cluster that they then share, are closed with `stack`.
     """
-    groups = [*of_one_load(runs, lambda each: each.model)]
+    groups = [*of_one_load(runs, attrgetter("model"))]
     alone = [group[0].model.config for group in groups]
     if configs := devices_of_each(alone):
         from evaluator.engine.ray_cluster import cluster_of, shared

@@ -126,7 +126,7 @@ class ResolvedModel(NamedTuple):
     @property
     def record(self) -> ModelRecord:
         """Return the record of the model. Its `kind` tells a reader whether the scores can mean anything."""
-        source, name = self.source, self.config.model
+        source, name, tokens_in_front = self.source, self.config.model, self.tokens_in_front
         adapter = source.adapter
         lora = AdapterRecord(name=adapter.name, rank=adapter.rank, fingerprint=adapter.fingerprint) if adapter else None
         kind: ModelKind = "hub" if source.revision else "folder"
@@ -142,7 +142,7 @@ class ResolvedModel(NamedTuple):
             tokenizer_fingerprint=source.tokenizer_fingerprint,
             n_parameters=source.n_parameters,
             context_tokens=source.context_length,
-            tokens_in_front=self.tokens_in_front,
+            tokens_in_front=tokens_in_front,
             has_chat_template=source.has_chat_template,
             flop_per_token=source.size.flop_per_token if source.size else None,
             quantization=(source.quantization or {}).get("quant_method"),
