@@ -164,10 +164,6 @@ class PredictionGroup:
     rows: pl.DataFrame
 
     @property
-    def definition(self) -> str:
-        return self.key["definition"]
-
-    @property
     def n_labels(self) -> int:
         return len(self.label_names)
 
@@ -184,7 +180,7 @@ class PredictionGroup:
     @cached_property
     def requests(self) -> pl.DataFrame:
         """Return per_request_columns of the rows; raise as per_request_columns does."""
-        return per_request_columns(self.rows, self.n_labels, self.definition, self.where)
+        return per_request_columns(self.rows, self.n_labels, self.key["definition"], self.where)
 
     @cached_property
     def metrics(self) -> dict[str, Measured]:
@@ -201,7 +197,7 @@ class PredictionGroup:
         if self.rows["noise_rate"].n_unique() == 1:
             return self.requests.hstack(self.rows.select(VARIED))
         return pl.concat(
-            per_request_columns(rows, self.n_labels, self.definition, self.where).hstack(rows.select(VARIED))
+            per_request_columns(rows, self.n_labels, self.key["definition"], self.where).hstack(rows.select(VARIED))
             for rows in self.rows.partition_by("noise_rate", maintain_order=True)
         )
 
@@ -315,7 +311,7 @@ def measured_groups(
     measures, groups = list(diagnostics), []
     for group in prediction_groups(predictions):
         part = group.key["part"]
-        of_part = [each for each in measures if each.part == part and group.definition != "published"]
+        of_part = [each for each in measures if each.part == part and group.key["definition"] != "published"]
         is_classification = parts is None or part in parts
         if is_classification or of_part:
             groups.append(_measured(group, of_part, is_classification=is_classification))
@@ -333,8 +329,7 @@ def _measured(group: PredictionGroup, diagnostics: Iterable[Diagnostic], *, is_c
     measured = {name: value for each in diagnostics for name, value in each.measure(group).items()}
     varied = {each.varies for each in diagnostics if each.varies}
     variations = [frame for column in varied for frame in _variations(group, column)]
-    n_labels = group.n_labels
-    diagnosed = MeasuredGroup(group.key, n_labels, group.sizes, measured, variations)
+    diagnosed = MeasuredGroup(group.key, group.n_labels, group.sizes, measured, variations)
     if not is_classification:
         return diagnosed
     requests, n_requests = group.requests, pl.len().alias("n_requests")
@@ -342,8 +337,8 @@ def _measured(group: PredictionGroup, diagnostics: Iterable[Diagnostic], *, is_c
     by_bin, by_query = (requests.group_by(name, maintain_order=True) for name in ("bin", "query_id"))
     return replace(
         diagnosed,
-        measured=group.metrics | score_parts(requests, n_labels) | measured,
-        guesses=guesses(requests.hstack(group.rows.select("^gold_text$")), n_labels),
+        measured=group.metrics | score_parts(requests, diagnosed.n_labels) | measured,
+        guesses=guesses(requests.hstack(group.rows.select("^gold_text$")), diagnosed.n_labels),
         bins=by_bin.agg(n_requests, pl.col("confidence", "correct").sum()),
         confusion=requests.group_by("gold", "pred").agg(n_requests),
         queries=by_query.agg(pl.col("correct").cast(pl.Float64).mean(), pl.col("true_label_prob").mean()),

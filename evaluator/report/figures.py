@@ -103,18 +103,14 @@ def draw_svg(spec: VegaSpec, *, data: pl.DataFrame | None = None, **tables: pl.D
         tables: name of a data source of the chart -> its rows; a null or NaN is not drawn.
     """
     values = {name: table.fill_nan(None).to_dicts() for name, table in tables.items()}
-    csv = figure_csv(stacked(**tables) if data is None else data)
+    data = stacked(**tables) if data is None else data
+    csv = csv_text(data.drop("description", strict=False))  # descriptions repeat the numbers in words
     rows = all_printable(values)  # vl_convert aborts the process on a control code in a text
     missing = rows.keys() - {data["name"] for data in spec["data"]}
     assert not missing, f"the chart has no data named {missing}"
     filled = [entry | {"values": rows[entry["name"]]} if entry["name"] in rows else entry for entry in spec["data"]]
     svg: str = vl_convert.vega_to_svg({**spec, "data": filled})
     return Drawing(svg, csv)
-
-
-def figure_csv(data: pl.DataFrame) -> str:
-    """Return the data of a figure as CSV, without the column `description`, which repeats the numbers in words."""
-    return csv_text(data.drop("description", strict=False))
 
 
 def stacked(**tables: pl.DataFrame) -> pl.DataFrame:

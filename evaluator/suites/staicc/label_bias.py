@@ -64,9 +64,9 @@ def prior_bias(group: PredictionGroup) -> dict[str, Measured]:
     Sources: Cho & Inoue 2025, section 3.3, equation 2; StaICC 0.1.1, util/functional.py, bias_mean_entropy_metric.
     """
     n_labels = group.n_labels
-    matrix = label_matrix(group.rows, n_labels, group.definition, group.where)
+    matrix = label_matrix(group.rows, n_labels, group.key["definition"], group.where)
     name, probs, most = f"{group.key['part']}_bias", matrix.to_numpy(), math.log(n_labels)
-    if group.definition == "paper":
+    if group.key["definition"] == "paper":
         entropies = _sums_by_query(group, _entropy(probs)[:, None])
         left_out = _left_out(lambda sums: 0.0 - _means(sums)[..., 0], entropies)
         return {name: jackknifed(*left_out, "symmetric", (-most, 0.0))}
@@ -95,7 +95,7 @@ def empirical_bias(group: PredictionGroup) -> dict[str, Measured]:
 
     Sources: Cho & Inoue 2025, section 3.3, equation 3; StaICC 0.1.1, util/functional.py, post_bias_dl_metric.
     """
-    n_labels, definition, where = group.n_labels, group.definition, group.where
+    n_labels, definition, where = group.n_labels, group.key["definition"], group.where
     require_gold(group.rows["gold"], n_labels, where)
     probs = label_matrix(group.rows, n_labels, definition, where).to_numpy()
     # For each query, sums over its requests: of the probabilities, then of the one-hot gold labels.

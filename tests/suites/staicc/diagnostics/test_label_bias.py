@@ -112,7 +112,7 @@ def test_a_label_that_is_never_given_any_probability_adds_nothing() -> None:
 
 def absent_in(predictions: pl.DataFrame) -> pl.DataFrame:
     groups = prediction_groups(predictions)
-    return pl.concat(absent_labels(group) for group in groups if group.definition != "published")
+    return pl.concat(absent_labels(group) for group in groups if group.key["definition"] != "published")
 
 
 def test_a_label_that_no_query_has_makes_the_bias_infinite_and_is_named() -> None:
