@@ -187,8 +187,7 @@ def _min_tensor_parallel(source: ModelSource, config: ModelConfig, machine: Mach
     """
     if machine.memory_bytes is None:
         return 1
-    devices = config.devices
-    groups = devices.pipeline_parallel
+    devices, groups = config.devices, config.devices.pipeline_parallel
     weights = loaded_bytes(source, config)
     room = machine.memory_bytes * SHARE_FOR_WEIGHTS / devices.engines_per_device
     # Maximum number of devices of a replica; engines that share a device are not split.

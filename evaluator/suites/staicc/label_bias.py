@@ -79,8 +79,7 @@ def prior_bias(group: PredictionGroup) -> dict[str, Measured]:
         return _entropy(means if is_kept else np.exp(means) / np.exp(means).sum(axis=-1, keepdims=True))
 
     measured = jackknifed(*_left_out(entropy_of_mean, sums), "distance", (0.0, most))
-    uniform = np.full(n_labels, 1 / n_labels)
-    return {name: measured._replace(bias_freedom=freedom(_means(sums), uniform))}
+    return {name: measured._replace(bias_freedom=freedom(_means(sums), np.full(n_labels, 1 / n_labels)))}
 
 
 def empirical_bias(group: PredictionGroup) -> dict[str, Measured]:
