@@ -75,7 +75,7 @@ def measured(point: Point, model: Path, out: Path) -> dict[str, object]:
     whole_s = time.perf_counter() - begun
     folder = BuiltFolder(out)
     tables = open_scored(folder)
-    tokens = pl.concat([part.tokens.tokens() for part in tables]).collect()
+    tokens = pl.concat([part.tokens.tokens for part in tables]).collect()
     block_tokens, step_tokens = step_settings().block_tokens, tokens_per_step(source, step_settings())
     assert block_tokens, "on a CPU vLLM is told it"
     assert step_tokens, "on a CPU vLLM is told it"

@@ -58,4 +58,4 @@ def stores(arguments: argparse.Namespace, folder: Path) -> Iterator[Store]:
         boundary = default_label_boundary(built.config.suites)
         table = finish(tokenise_store(built.store, source.tokenizer, source.tokenizer_fingerprint, boundary, ["paper"]))
         suites = built.store.requests().select("prompt_id", "suite").unique("prompt_id", keep="first").collect()
-        yield Store(name, table.tokens().collect(), suites, built.store.manifest.n_prompts)
+        yield Store(name, table.tokens.collect(), suites, built.store.manifest.n_prompts)

@@ -163,7 +163,7 @@ def random_model(folder: Path, shape: str, texts: Iterable[str]) -> Path:
 def request_rows(table: TokenTable, prompts: pl.DataFrame) -> pl.DataFrame:
     """Return schemas.TOKENS with the columns prompt and labels (texts of continuations); equal token rows once."""
     texts = prompts.select("prompt_id", "prompt", labels="continuations")
-    rows = table.tokens().collect().unique("token_id", keep="first", maintain_order=True)
+    rows = table.tokens.collect().unique("token_id", keep="first", maintain_order=True)
     return rows.join(texts, on="prompt_id", how="left", maintain_order="left")
 
 

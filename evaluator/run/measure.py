@@ -46,7 +46,7 @@ class ScoredStore:
     @cached_property
     def results(self) -> Mapping[Kind, pl.LazyFrame]:
         """Return the results of each kind for the prompts that have them: schemas.SCORES and schemas.HIDDEN_STATES."""
-        tokens, scores, states = self.tokens.tokens(), self.scores.read("scores"), self.scores.read("states")
+        tokens, scores, states = self.tokens.tokens, self.scores.read("scores"), self.scores.read("states")
         return {"scores": prompt_scores(tokens, scores), "states": prompt_states(tokens, states)}
 
     def requests(self, kind: Kind) -> pl.LazyFrame:
@@ -66,7 +66,7 @@ def scored_run(built: Built, stores: Sequence[ScoredStore]) -> ScoredRun:
         rows=pl.concat([each.requests("scores") for each in stores]),
         states=pl.concat([each.requests("states") for each in stores]),
         distances=first.scores.distances(),
-        tokens=first.tokens.tokens(),
+        tokens=first.tokens.tokens,
         parts={name: part for parts in built.parts.values() for name, part in parts.items()},
     )
     methods = chosen_methods(built.config)

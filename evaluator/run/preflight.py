@@ -97,7 +97,7 @@ def checked(
     runs_here = ENGINES[engine_name(model)].runs_a_model
     tokens, counts, faults = pl.LazyFrame(schema=TOKENS), NO_TOKENS, list[TextFault]()
     if (table := tokenised.table) is not None:
-        tokens = table.tokens().filter(pl.col("ask") != "last_tokens")
+        tokens = table.tokens.filter(pl.col("ask") != "last_tokens")
         counts, faults = table.manifest.counts, table.manifest.faults
     kinds = checks.prompt_kinds(built.store, tokens, "merged" if form.chat else form.boundary)
     examples = checks.examples(built.store, labels, tokens, kinds)

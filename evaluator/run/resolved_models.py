@@ -358,7 +358,7 @@ def _tokenise(built: Built, store: PromptStore, resolved: ResolvedModel) -> Stag
             )
         except LabelError as error:
             raise _explained(error, built, store) from error
-    _check_tokens(built, store, table.tokens(), source)
+    _check_tokens(built, store, table.tokens, source)
     return table
 
 

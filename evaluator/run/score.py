@@ -175,7 +175,7 @@ class _EarlyResults:
         planned = pl.LazyFrame({"token_id": ids, "shard": np.arange(len(shards)).repeat(n_rows)})
         # Join requests with their tokens, and tokens with the shard that computes them; null: no shard of the plan.
         requests = self.scored.store.requests().filter(suite=self.suite, part=self.part)
-        tokens = self.scored.tokens.tokens().select(id_numbers("prompt_id"), id_numbers("token_id"))
+        tokens = self.scored.tokens.tokens.select(id_numbers("prompt_id"), id_numbers("token_id"))
         asked = requests.select("dataset", id_numbers("prompt_id")).join(tokens, on="prompt_id")
         rows = asked.join(planned, on="token_id", how="left").select("dataset", "shard").unique()
         shards_of = pl.col("shard").drop_nulls().sort(descending=True)
@@ -185,7 +185,7 @@ class _EarlyResults:
     def _accuracy(self, dataset: str, table: ScoreTable) -> str:
         suite, part, definition = self.suite, self.part, self.definition
         requests = self.scored.store.requests().filter(suite=suite, part=part, dataset=dataset)
-        tokens = self.scored.tokens.tokens().join(requests.select(PROMPTS_KEY).unique(), on=PROMPTS_KEY, how="semi")
+        tokens = self.scored.tokens.tokens.join(requests.select(PROMPTS_KEY).unique(), on=PROMPTS_KEY, how="semi")
         rows = requests.join(prompt_scores(tokens, table.read("scores")), on=PROMPTS_KEY, maintain_order="left")
         # Predict and measure these requests alone, as the measure stage does with all.
         method = methods_of(self.built.config.suites)[REFERENCE_METHOD]

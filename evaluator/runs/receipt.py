@@ -162,7 +162,7 @@ def _scored_tokens(parts: Sequence[ScoredStore]) -> pl.DataFrame:
     """Return schemas.TOKENS of all prompts for which a run has log-likelihoods."""
     scored = []
     for part in parts:
-        asked = part.tokens.tokens().filter(pl.col("ask") != "state")
+        asked = part.tokens.tokens.filter(pl.col("ask") != "state")
         scored.append(asked.join(part.scores.read("scores"), on="token_id", how="semi", maintain_order="left"))
     return pl.concat(scored).unique(["prompt_id", "ask"], keep="first", maintain_order=True).collect()
 

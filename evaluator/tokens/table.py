@@ -3,7 +3,7 @@
 from collections.abc import Callable, Collection, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import cached_property, partial
 from hashlib import blake2b
 from pathlib import Path
 
@@ -51,13 +51,14 @@ class TokenTable:
         """Return the digest of the rows, which is equal for equal tokens of any store."""
         return rows_fingerprint(self.manifest.shards)
 
+    @cached_property
     def tokens(self) -> pl.LazyFrame:
         """Return a scan of the rows: schemas.TOKENS, in prefix order."""
         return scan_shards(self.folder, list(self.manifest.shards), TOKENS)
 
     def rows(self) -> TokenRows:
         """Return the same rows as TokenRows, which are read piece by piece."""
-        return TokenRows(self.tokens())
+        return TokenRows(self.tokens)
 
 
 def rows_fingerprint(shard_digests: Mapping[str, str]) -> str:

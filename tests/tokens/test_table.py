@@ -28,7 +28,7 @@ def tokenised(store, source, boundary, definitions=("paper",)):
 
 def test_tokens_are_in_prefix_order_and_belong_to_their_prompts(store, fake_source):
     table = tokenised(store, fake_source, "separate")
-    tokens = table.tokens().collect()
+    tokens = table.tokens.collect()
     assert tokens.schema == TOKENS
     contexts = tokens["context"].to_list()
     assert contexts == sorted(contexts)
