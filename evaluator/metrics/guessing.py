@@ -37,7 +37,7 @@ from evaluator.random_baselines.max_random import (
     verdict,
     with_tests,
 )
-from evaluator.schemas import TEST_OF_GUESSING, TEST_OF_MAJORITY, declare
+from evaluator.schemas import MEAN_OVER_DATASETS, TEST_OF_GUESSING, TEST_OF_MAJORITY, declare
 from evaluator.statistics.paired import paired_test
 
 VERDICTS = ("better than guessing", "better than uniform guessing", "not better than uniform guessing")
@@ -156,8 +156,8 @@ def with_baselines(rows: pl.DataFrame) -> pl.DataFrame:
     return joined.with_columns(verdict=verdict(pl.col("value"), pl.col("chance"), pl.col("max_random")))
 
 
-def with_tests_of_run(datasets: pl.DataFrame, means: pl.DataFrame, *, independent: bool = True) -> pl.DataFrame:
-    """Stack both frames and add the tests of schemas.METRICS, `verdict` and the credible interval.
+def with_tests_of_run(measured: pl.DataFrame, *, independent: bool = True) -> pl.DataFrame:
+    """Add the tests of schemas.METRICS, `verdict` and the credible interval to the metrics of a run.
 
     The p-values of both tests are corrected together over all accuracies of a definition: all suites, parts, datasets
     and methods, and the means over datasets. A mean over a single dataset repeats the test of that dataset and is not
@@ -165,17 +165,15 @@ def with_tests_of_run(datasets: pl.DataFrame, means: pl.DataFrame, *, independen
     a mean over independent datasets counts the queries of all of them together.
 
     Args:
-        datasets: rows of single datasets, as with_baselines returns.
-        means: means over rows of `datasets`, as with_baselines returns.
+        measured: rows of single datasets, and the means over them, as with_baselines returns.
         independent: whether datasets are independent. If not (questions about the same inputs), the test against the
             majority, the lower bound and the credible interval of a mean use the number of queries of one question.
     """
     # A mean over one dataset is left out of the correction, and copies the tests of its dataset.
-    is_repeat = pl.col("label_counts").list.len().eq_missing(1)
+    is_repeat = (pl.col("dataset") == MEAN_OVER_DATASETS) & pl.col("label_counts").list.len().eq_missing(1)
     # Number of questions that share their inputs and therefore count as one.
     n_together = pl.lit(1) if independent else pl.col("label_counts").list.len().fill_null(1)
-    rows = pl.concat([datasets, means.filter(~is_repeat)], how="diagonal_relaxed")
-    rows = rows.with_columns(n_chosen_from=1, n_together=n_together)
+    rows = measured.filter(~is_repeat).with_columns(n_chosen_from=1, n_together=n_together)
     tests = map(_test_of_mean, *rows["log10_tail", "margins", "margin_counts", "n_together"])
     p_majority = pl.Series(tests, dtype=pl.Float64)
     n_queries, n_counted = rows["n_queries"], rows["n_queries"] // rows["n_together"]
@@ -192,7 +190,7 @@ def with_tests_of_run(datasets: pl.DataFrame, means: pl.DataFrame, *, independen
         credible_high=pl.when(has_test).then(pl.Series(high)),
     )
     names = (*TEST_OF_GUESSING, *TEST_OF_MAJORITY, "verdict", "credible_low", "credible_high")
-    repeats = means.filter(is_repeat).drop("verdict").join(tested.select(*MEAN, *names), on=MEAN)
+    repeats = measured.filter(is_repeat).drop("verdict").join(tested.select(*MEAN, *names), on=MEAN)
     return pl.concat([tested, repeats], how="diagonal_relaxed")
 
 

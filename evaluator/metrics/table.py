@@ -65,8 +65,9 @@ def metrics_table(
     same = {name: pl.col(name).first() for name in ("ci_over", "ci_given")}
     sizes = {**SIZES, **mean_guesses()}
     means = intervals.mean_over_datasets(datasets, schemas.METRICS_KEY, independent=independent, **same, **sizes)
-    parts = [intervals.with_estimates(with_baselines(part), estimates) for part in (datasets, means)]
-    return schemas.declared(with_tests_of_run(*parts, independent=independent), schemas.METRICS, schemas.METRICS_KEY)
+    both = with_baselines(pl.concat([datasets, means], how="diagonal_relaxed"))
+    tested = with_tests_of_run(intervals.with_estimates(both, estimates), independent=independent)
+    return schemas.declared(tested, schemas.METRICS, schemas.METRICS_KEY)
 
 
 def _rows(group: MeasuredGroup) -> Iterator[dict[str, object]]:
