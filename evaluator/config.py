@@ -99,7 +99,7 @@ def flag(name: str) -> str:
 
 
 @cache
-def option_fields(kind: Any) -> Mapping[str, OptionField]:
+def option_fields(kind: Any) -> dict[str, OptionField]:
     """Return the options of a dataclass and of the dataclasses in its fields, by name, in order.
 
     `kind` None gives an empty dictionary.
@@ -108,7 +108,7 @@ def option_fields(kind: Any) -> Mapping[str, OptionField]:
     for entry in fields(kind) if kind else ():
         hint = entry.metadata.get("given") or _without_none(hints[entry.name])
         if is_dataclass(hint):
-            found |= option_fields(hint)
+            found |= option_fields(hint)  # type: ignore[arg-type]  # classes have a hash
         elif entry.metadata:
             name, is_required = option_name(entry), entry.default is MISSING and entry.default_factory is MISSING
             found[name] = OptionField(entry, hint, flag(name), is_required)

@@ -103,8 +103,8 @@ def draw_svg(spec: VegaSpec, *, data: pl.DataFrame | None = None, **tables: pl.D
         tables: name of a data source of the chart -> its rows; a null or NaN is not drawn.
     """
     values = {name: table.fill_nan(None).to_dicts() for name, table in tables.items()}
-    data = stacked(**tables) if data is None else data
-    csv = csv_text(data.drop("description", strict=False))  # descriptions repeat the numbers in words
+    # Without descriptions, which repeat the numbers in words.
+    csv = csv_text((stacked(**tables) if data is None else data).drop("description", strict=False))
     rows = all_printable(values)  # vl_convert aborts the process on a control code in a text
     missing = rows.keys() - {data["name"] for data in spec["data"]}
     assert not missing, f"the chart has no data named {missing}"

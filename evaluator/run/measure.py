@@ -23,7 +23,6 @@ from evaluator.run.until import STOPPED, decisions, rounds_of, until_table
 from evaluator.run_log import seconds_since
 from evaluator.schemas import PREDICTIONS, PROMPTS_KEY, QUERIES, UNTIL
 from evaluator.scores import table as score_table
-from evaluator.scores.table import Kind, prompt_scores, prompt_states
 from evaluator.store import PromptStore, kept
 from evaluator.suites import chosen_methods, families_of
 from evaluator.suites.base import ScoredRun
@@ -44,12 +43,12 @@ class ScoredStore:
     scores: score_table.ScoreTable
 
     @cached_property
-    def results(self) -> Mapping[Kind, pl.LazyFrame]:
+    def results(self) -> Mapping[score_table.Kind, pl.LazyFrame]:
         """Return the results of each kind for the prompts that have them: schemas.SCORES and schemas.HIDDEN_STATES."""
-        tokens, scores, states = self.tokens.tokens, self.scores.read("scores"), self.scores.read("states")
-        return {"scores": prompt_scores(tokens, scores), "states": prompt_states(tokens, states)}
+        rows, scores, states = self.tokens.tokens, self.scores.read("scores"), self.scores.read("states")
+        return {"scores": score_table.prompt_scores(rows, scores), "states": score_table.prompt_states(rows, states)}
 
-    def requests(self, kind: Kind) -> pl.LazyFrame:
+    def requests(self, kind: score_table.Kind) -> pl.LazyFrame:
         """Return the requests that have results of a kind, joined with these results."""
         return self.store.requests().join(self.results[kind], on=PROMPTS_KEY, how="inner", maintain_order="left")
 

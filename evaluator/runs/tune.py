@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from evaluator.config import ModelConfig, StepsConfig, option_fields
+from evaluator.config import DevicesConfig, ModelConfig, StepsConfig, option_fields
 from evaluator.engine import engine_name, find_machine, find_source, with_devices
 from evaluator.engine.devices import Machine
 from evaluator.engine.replicas import EngineLoader
@@ -109,10 +109,9 @@ def tune(config: ModelConfig, out: Path) -> Stage[list[str]]:
 def with_settings(config: ModelConfig, settings: Settings) -> ModelConfig:
     """Return the configuration with options of its `steps` or `devices` set to these values."""
     for name, value in settings.items():
-        part = "steps" if name in option_fields(StepsConfig) else "devices"
-        options = getattr(config, part)
-        field = option_fields(type(options))[name].field.name
-        config = replace(config, **{part: replace(options, **{field: value})})
+        part, kind = ("steps", StepsConfig) if name in option_fields(StepsConfig) else ("devices", DevicesConfig)
+        field = option_fields(kind)[name].field.name
+        config = replace(config, **{part: replace(getattr(config, part), **{field: value})})
     return config
 
 

@@ -179,10 +179,10 @@ def score_frame(tokens: pl.DataFrame, answers: Sequence[list[list[float]]]) -> p
     # A request has the continuations of several rows: split the answers into one list for each row again.
     n_of_row, answered = tokens["continuations"].list.len(), list(chain.from_iterable(answers))
     assert len(answered) == n_of_row.sum(), "engines answer every continuation"
-    sums, counts = (
+    sums, counts = [
         arrow_lists(pl.Series([*map(measure, answered)], dtype=kind).to_arrow(), n_of_row)
         for measure, kind in ((sum, pl.Float64), (len, pl.Int32))
-    )
+    ]
     columns = {"token_id": tokens["token_id"], "log_likelihoods": pl.Series(sums), "token_counts": pl.Series(counts)}
     frame = pl.DataFrame(columns, schema=TOKEN_SCORES)
     what = "a label whose log-likelihood is not a finite number"
