@@ -15,7 +15,7 @@ from markdown_it import MarkdownIt
 from evaluator.exports import FORMATS
 from evaluator.exports.base import ExportedRun
 from evaluator.exports.metrics_tables import comparison_file
-from evaluator.report.figures import figure_csv
+from evaluator.redaction import csv_text
 from tests.report.made_record import made_record
 
 HEADLINES = ("accuracy", "true_label_probability", "macro_f1", "expected_calibration_error")
@@ -151,7 +151,7 @@ def test_csv_has_no_formula(made, text):
 @pytest.mark.parametrize("kind", [pl.String(), pl.Categorical(), pl.Enum(FORMULAS)])
 def test_csv_of_figures_and_tables_has_no_formula_in_any_kind_of_text(kind):
     table = pl.DataFrame({"=name": pl.Series(FORMULAS).cast(kind), "n": range(-5, 6)})
-    header, *rows = csv.reader(io.StringIO(figure_csv(table), newline=""))
+    header, *rows = csv.reader(io.StringIO(csv_text(table), newline=""))
     assert header == ["'=name", "n"]
     assert rows == [[f"'{text}", str(n)] for text, n in zip(FORMULAS, range(-5, 6), strict=True)]
 

@@ -10,6 +10,7 @@ import polars as pl
 import pytest
 from markupsafe import escape
 
+from evaluator.redaction import csv_text
 from evaluator.report import figures
 from evaluator.report.page import Header, write_page
 from evaluator.report.section import Filled, Panel, Panels, Section, script_json
@@ -90,7 +91,7 @@ def test_the_data_of_a_script_are_short_json_that_cannot_end_it() -> None:
 def test_names_in_the_data_of_a_figure_stay_text() -> None:
     name = '"></div><script>no()</script>'
     rows = pl.DataFrame({"start": [name], "description": ["-"]})
-    drawn = escape(figures.Drawing("<svg></svg>", figures.figure_csv(rows)))
+    drawn = escape(figures.Drawing("<svg></svg>", csv_text(rows)))
     assert "<script>" not in drawn
     assert pl.read_csv(unescape(drawn.partition('data-csv="')[2].partition('"')[0]).encode())["start"].item() == name
 
