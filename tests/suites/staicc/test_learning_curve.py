@@ -20,7 +20,7 @@ from evaluator.run.folder import BuiltFolder
 from evaluator.schemas import LEARNING_CURVE
 from evaluator.suites import SUITES
 from evaluator.tokens.boundary import tokenise_prompts
-from evaluator.tokens.rows import ragged
+from evaluator.tokens.rows import floors, ragged
 from tests.command_line import command
 from tests.toolkit import our_dataset
 
@@ -95,18 +95,18 @@ def test_without_demonstrations_there_is_no_curve():
 def test_cut_prompts_cost_few_tokens_more_than_the_whole_ones():
     tokenizer = find_model(ModelConfig(model=str(EMBEDDED_MODELS["embedded"]()))).tokenizer
     rows = asked(our_dataset("sst5"), n_queries=64)
-    floors = {}
+    computed = {}
     for name, chosen in (("whole", rows.filter(part="normal")), ("all", rows)):
         prompts = chosen.unique("prompt")
         space = prompts["continuations"].to_list()
         tokens = tokenise_prompts(
             tokenizer, prompts["prompt"].to_list(), ["labels"] * prompts.height, space, "separate"
         )
-        floors[name] = floors(*ragged(pl.Series(tokens.contexts).sort()))[0]
+        computed[name] = floors(*ragged(pl.Series(tokens.contexts).sort()))[0]
     n_cut = rows.filter(part="learning_curve")["prompt"].n_unique()
     # A cut prompt ends in the space before its label, which in the whole prompt is part of the label's first token:
     # that token alone is new.
-    assert 0 <= floors["all"] - floors["whole"] <= n_cut
+    assert 0 <= computed["all"] - computed["whole"] <= n_cut
 
 
 @pytest.fixture(scope="module")
