@@ -23,7 +23,6 @@ import re
 import reprlib
 from collections.abc import Iterable, Sequence
 from difflib import get_close_matches
-from functools import cache
 
 
 class EvaluatorError(Exception):
@@ -43,7 +42,6 @@ def shown(value: object) -> str:
     return _SHORT.repr(value)
 
 
-@cache  # a page repeats the numbers of queries and requests in most of its cells
 def plural(n: int, noun: str) -> str:
     """Return a count with its noun, in the plural unless the count is 1: "1 query", "2 queries", "2 batches"."""
     return f"{n:,} {noun if n == 1 else noun[:-1] + {'y': 'ies', 'h': 'hes'}.get(noun[-1], f'{noun[-1]}s')}"

@@ -135,7 +135,7 @@ class _Lines:
 
     def show(self, now: Progress) -> None:
         if now.line:
-            self._print_line(printable(now.line))
+            self._print_line(now.line)
             return
         with self._lock:
             begins = self._last is None or now.stage != self._last.stage
@@ -162,7 +162,7 @@ class _Lines:
         self._show_line(f"{now.stage}: {now.done:,} of {now.total:,} {_note(now)}{_devices_note(now)}{more}")
 
     def _print_line(self, text: str) -> None:
-        self._console.print(text, highlight=False, soft_wrap=True, markup=False)
+        self._console.print(printable(text), highlight=False, soft_wrap=True, markup=False)
 
 
 @contextmanager

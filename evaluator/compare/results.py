@@ -140,7 +140,7 @@ def request_results(predictions: pl.DataFrame, metrics: pl.DataFrame, *, with_pr
     answered = predictions.filter(pl.col("gold").is_not_null()).join(measured, on=["suite", "part"], how="semi")
     frames = [schema.to_frame()]
     for group in prediction_groups(answered):
-        if group.key["definition"] in definitions:
+        if group.definition in definitions:
             key = (pl.lit(group.key[name]).alias(name) for name in ANSWER_KEY)
             correct, probs = group.requests["correct"].cast(pl.Float64), group.requests["true_label_prob"]
             if (group.key["suite"], group.key["part"]) not in have_probs:

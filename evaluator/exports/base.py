@@ -143,10 +143,10 @@ def answered_groups(predictions: pl.DataFrame, metrics: pl.DataFrame, prompts: p
     rows = predictions.drop_nulls("gold").join(parts, on=["suite", "part"], how="semi")
     prompts = prompts.with_columns(pl.col("prompt_id").hash())
     for group in prediction_groups(rows):
-        if group.key["definition"] not in judged["definition"]:
+        if group.definition not in judged["definition"]:
             continue
         label_probs = pl.concat_list(f"p{label}" for label in range(group.n_labels))
-        named = group.key | {"definition": DEFINITIONS[group.key["definition"]].predictions}
+        named = group.key | {"definition": DEFINITIONS[group.definition].predictions}
         names = rows.filter(**named).sort("position")["label_names"]  # label space of each row, as options can differ
         requests = group.rows.select("position", "query_id", "demonstration_set", "prompt_id", label_names=names)
         results = group.requests.select("gold", "pred", "correct", "true_label_prob", label_probs=label_probs)

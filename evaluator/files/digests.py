@@ -83,8 +83,7 @@ def source_fingerprint(*folders: str) -> str:
         data = [table for table in sorted(path.rglob("*.toml")) if table.name != "texts.toml"]  # which has page texts
         sources |= {file.relative_to(package).as_posix(): file.read_text("utf-8") for file in [*modules, *data]}
     # Parsing the code takes a third of a second, so the result is cached by a digest of the sources.
-    name = f"code-{fingerprint(sources, sys.version)}.json"
-    cached = cache_folder() / "digests" / name
+    cached = cache_folder() / "digests" / f"code-{fingerprint(sources, sys.version)}.json"
     with suppress(StoreError):  # a damaged file is written again
         if known := read_json(cached):
             return str(known["code"])

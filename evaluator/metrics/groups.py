@@ -164,6 +164,10 @@ class PredictionGroup:
     rows: pl.DataFrame
 
     @property
+    def definition(self) -> str:
+        return self.key["definition"]
+
+    @property
     def n_labels(self) -> int:
         return len(self.label_names)
 
@@ -180,7 +184,7 @@ class PredictionGroup:
     @cached_property
     def requests(self) -> pl.DataFrame:
         """Return per_request_columns of the rows; raise as per_request_columns does."""
-        return per_request_columns(self.rows, self.n_labels, self.key["definition"], self.where)
+        return per_request_columns(self.rows, self.n_labels, self.definition, self.where)
 
     @cached_property
     def metrics(self) -> dict[str, Measured]:
@@ -197,7 +201,7 @@ class PredictionGroup:
         if self.rows["noise_rate"].n_unique() == 1:
             return self.requests.hstack(self.rows.select(VARIED))
         return pl.concat(
-            per_request_columns(rows, self.n_labels, self.key["definition"], self.where).hstack(rows.select(VARIED))
+            per_request_columns(rows, self.n_labels, self.definition, self.where).hstack(rows.select(VARIED))
             for rows in self.rows.partition_by("noise_rate", maintain_order=True)
         )
 
@@ -311,7 +315,7 @@ def measured_groups(
     measures, groups = list(diagnostics), []
     for group in prediction_groups(predictions):
         part = group.key["part"]
-        of_part = [each for each in measures if each.part == part and group.key["definition"] != "published"]
+        of_part = [each for each in measures if each.part == part and group.definition != "published"]
         is_classification = parts is None or part in parts
         if is_classification or of_part:
             groups.append(_measured(group, of_part, is_classification=is_classification))

@@ -134,9 +134,8 @@ def measure_run(
     with on_disk(run, out) as run:
         families = families_of(run.config.suites)
         own = [("until", until)] if run.config.until.goal else []
-        tables = [*own, *chain.from_iterable(family.measure(run) for family in families)]
-        yield Progress(stage="Measuring", done=len(digests), total=len(digests) + len(tables), unit="tables")
-        for name, table in tables:
+        for name, table in chain(own, *(family.measure(run) for family in families)):
+            yield Progress(stage="Measuring", done=len(digests), total=len(digests) + 1, unit="tables")
             # The intervals of a run that stopped early take its number of queries as fixed: the column says so.
             if name == "metrics" and is_stopped:
                 given = pl.concat_str("ci_given", pl.lit(STOPPED), separator=", ", ignore_nulls=True)

@@ -100,8 +100,8 @@ class Family:
     """
 
     # Measure stage.
-    measure: Callable[[ScoredRun], Iterable[Table]]
-    """Return the tables of a run, in the order in which they are written."""
+    measure: Callable[[ScoredRun], Iterator[Table]]
+    """Yield the tables of a run."""
 
     rounds: Callable[[ScoredRun], Iterator[pl.DataFrame]] | None = None
     """Yield, for each round of scoring, a frame with the prompt_id of the requests to score. When a round is requested,
@@ -186,8 +186,8 @@ def classification_tables(
     further: Sequence[Callable[[PredictionGroup], None]] = (),
     inputs: Mapping[str, str] = {},
     changed: Callable[[pl.LazyFrame], pl.LazyFrame] = lambda predictions: predictions,
-) -> list[Table]:
-    """Write the table of predictions, and return the tables that all classification suites have.
+) -> Iterator[Table]:
+    """Write the table of predictions, and yield the tables that all classification suites have.
 
     Args:
         run: a run whose suites have parts of the kind "classification".
@@ -195,7 +195,7 @@ def classification_tables(
         shared: name of a factor that was drawn once for all queries, such as "demonstration sets". Intervals over
             queries do not cover it.
         further: functions that collect the numbers of further tables. Each is called with every group of predictions,
-            before the first table is made.
+            before the first table is yielded.
         inputs: dataset -> table with its inputs, where datasets are questions about the rows of a table. Datasets with
             the same table are not independent, which makes the intervals of means over datasets wider.
         changed: function that adds predictions, such as those of the definition `floored`, which no method computes.
@@ -207,7 +207,7 @@ def classification_tables(
     def read(group: PredictionGroup) -> None:
         for reader in further:
             reader(group)
-        if group.key["definition"] == "paper" and group.key["part"] in parts:
+        if group.definition == "paper" and group.key["part"] in parts:
             covered.append(coverage_tables(group))
 
     # Only diagnostics use answers to queries without a gold label: they compare answers with each other.
@@ -219,16 +219,14 @@ def classification_tables(
     mass = metric_tables.label_mass_metrics(run.scored, run.config.definitions, independent=independent)
     of_predictions = metric_tables.metrics_table(groups, draws, independent=independent).filter(requested)
     measured = pl.concat([of_predictions, mass]).sort(METRICS_KEY)
-    return [
-        ("metrics", measured),
-        ("group_metrics", metric_tables.group_metrics_table(groups).filter(requested)),
-        ("method_differences", method_differences(groups, measured, run.model, inputs)),
-        ("missing_classes", missing_classes(run.scored, run.methods)),
-        ("reliability", metric_tables.reliability_table(groups)),
-        ("confusion", metric_tables.confusion_table(groups)),
-        *joined_tables(covered),
-        ("label_spaces", label_spaces_table(predictions)),
-    ]
+    yield "metrics", measured
+    yield "group_metrics", metric_tables.group_metrics_table(groups).filter(requested)
+    yield "method_differences", method_differences(groups, measured, run.model, inputs)
+    yield "missing_classes", missing_classes(run.scored, run.methods)
+    yield "reliability", metric_tables.reliability_table(groups)
+    yield "confusion", metric_tables.confusion_table(groups)
+    yield from joined_tables(covered)
+    yield "label_spaces", label_spaces_table(predictions)
 
 
 def classification_page(

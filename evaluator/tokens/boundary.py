@@ -13,7 +13,6 @@ import re
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
 from itertools import chain, islice
 from typing import Literal, NamedTuple
 
@@ -93,7 +92,6 @@ ContextsAndContinuations = tuple[list[list[int]], list[list[list[int]]]]
 """Contexts and continuations, one entry per prompt."""
 
 
-@lru_cache(maxsize=1)
 def tokens_around(tokenizer: TextTokenizer) -> tuple[int, int]:
     """Return the numbers of tokens that a tokenizer puts in front of a text (BOS) and appends to it (EOS).
 

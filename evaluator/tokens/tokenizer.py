@@ -102,8 +102,6 @@ class TextTokenizer(Protocol):
     def control_tokens(self) -> dict[int, str]:
         """Token id -> text of the tokens that a prompt should not contain: BOS, EOS, the beginning of a turn."""
 
-    def __hash__(self) -> int: ...
-
 
 class FastTokenizer:
     """A tokenizer of the `tokenizers` library, which uses all cores; tokenises a repeated line once if possible."""

@@ -149,7 +149,7 @@ class GradedAnswers:
 
     def add(self, group: PredictionGroup) -> None:
         """Score a group of predictions if it belongs to one of the parts."""
-        if group.key["part"] not in self._parts or group.key["definition"] != "paper":
+        if group.key["part"] not in self._parts or group.definition != "paper":
             return
         rows = group.rows.filter(demonstration_set=0)  # requests of one query are not independent
         probs = rows["label_probs"].list.to_array(group.n_labels).to_numpy()

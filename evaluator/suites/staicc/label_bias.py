@@ -63,10 +63,9 @@ def prior_bias(group: PredictionGroup) -> dict[str, Measured]:
 
     Sources: Cho & Inoue 2025, section 3.3, equation 2; StaICC 0.1.1, util/functional.py, bias_mean_entropy_metric.
     """
-    n_labels = group.n_labels
-    matrix = label_matrix(group.rows, n_labels, group.key["definition"], group.where)
-    name, probs, most = f"{group.key['part']}_bias", matrix.to_numpy(), math.log(n_labels)
-    if group.key["definition"] == "paper":
+    matrix = label_matrix(group.rows, group.n_labels, group.definition, group.where)
+    name, probs, most = f"{group.key['part']}_bias", matrix.to_numpy(), math.log(group.n_labels)
+    if group.definition == "paper":
         entropies = _sums_by_query(group, _entropy(probs)[:, None])
         left_out = _left_out(lambda sums: 0.0 - _means(sums)[..., 0], entropies)
         return {name: jackknifed(*left_out, "symmetric", (-most, 0.0))}
@@ -79,7 +78,8 @@ def prior_bias(group: PredictionGroup) -> dict[str, Measured]:
         return _entropy(means if is_kept else np.exp(means) / np.exp(means).sum(axis=-1, keepdims=True))
 
     measured = jackknifed(*_left_out(entropy_of_mean, sums), "distance", (0.0, most))
-    return {name: measured._replace(bias_freedom=freedom(_means(sums), np.full(n_labels, 1 / n_labels)))}
+    uniform = np.full(group.n_labels, 1 / group.n_labels)
+    return {name: measured._replace(bias_freedom=freedom(_means(sums), uniform))}
 
 
 def empirical_bias(group: PredictionGroup) -> dict[str, Measured]:
@@ -94,25 +94,24 @@ def empirical_bias(group: PredictionGroup) -> dict[str, Measured]:
 
     Sources: Cho & Inoue 2025, section 3.3, equation 3; StaICC 0.1.1, util/functional.py, post_bias_dl_metric.
     """
-    n_labels, definition, where = group.n_labels, group.key["definition"], group.where
-    require_gold(group.rows["gold"], n_labels, where)
-    probs = label_matrix(group.rows, n_labels, definition, where).to_numpy()
+    require_gold(group.rows["gold"], group.n_labels, group.where)
+    probs = label_matrix(group.rows, group.n_labels, group.definition, group.where).to_numpy()
     # For each query, sums over its requests: of the probabilities, then of the one-hot gold labels.
-    sums = _sums_by_query(group, np.hstack([probs, np.eye(n_labels)[group.rows["gold"].to_numpy()]]))
+    sums = _sums_by_query(group, np.hstack([probs, np.eye(group.n_labels)[group.rows["gold"].to_numpy()]]))
+    is_released = group.definition != "paper"
 
     def divergence(sums: Floats) -> Floats:
         means, shares = np.split(_means(sums), 2, axis=-1)
         # Under `paper` x / 0 is infinite, and a label with probability 0 adds 0; under `released` both cases are NaN.
-        is_defined = (means > 0) & (shares > 0) if definition != "paper" else means > 0
+        is_defined = (means > 0) & (shares > 0) if is_released else means > 0
         with np.errstate(divide="ignore", invalid="ignore"):
-            terms = np.where(is_defined, means * np.log(means / shares), 0.0 if definition == "paper" else math.nan)
+            terms = np.where(is_defined, means * np.log(means / shares), math.nan if is_released else 0.0)
         return np.asarray(terms.sum(axis=-1))
 
+    measured = jackknifed(*_left_out(divergence, sums), "distance", (0.0, math.inf))
     # Degrees of freedom of a divergence whose true value is 0: by the noise of probabilities minus label shares.
     errors, halves = np.split(_means(sums), 2, axis=-1), np.split(_means(sums.sum(axis=0)), 2)
-    left_out = _left_out(divergence, sums)
     degrees = freedom(errors[0] - errors[1], (halves[0] + halves[1]) / 2)
-    measured = jackknifed(*left_out, "distance", (0.0, math.inf))
     return {"empirical_bias": measured._replace(bias_freedom=degrees)}
 
 

@@ -410,8 +410,7 @@ def gler(group: PredictionGroup) -> dict[str, Measured]:
         raise MetricError(f"{group.where}: noise rates must be among {NOISE_RATES}, got {rates}. Build the run again.")
     # The axis of the slope. A larger value is less noise, so that the slope has the published sign.
     released = dict(zip(NOISE_RATES, RELEASED_RATES, strict=True))
-    is_released = group.key["definition"] == "released"
-    axis = [released[rate] for rate in rates] if is_released else _shares_of_true_labels(group)
+    axis = [released[rate] for rate in rates] if group.definition == "released" else _shares_of_true_labels(group)
 
     def slope(metric: str, axis: Sequence[float], scale: float = 1.0) -> Measured:
         """Return the slope of a metric over the axis, with its standard error by a jackknife over queries."""
@@ -476,7 +475,7 @@ def _crossed_answers(group: PredictionGroup) -> Iterator[CrossedAnswers]:
     requests. Levels are templates, draws are demonstration sets; SAMPLED has one level.
     """
     part = group.key["part"]
-    if part not in NAMES or group.key["definition"] == "published":
+    if part not in NAMES or group.definition == "published":
         return
     for metric, column in REQUEST_COLUMNS.items():
         level = "template" if part == VARIED else None

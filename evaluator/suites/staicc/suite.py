@@ -139,7 +139,7 @@ def measure(run: base.ScoredRun) -> Iterator[base.Table]:
     absent, crossed = [ABSENT_LABELS.to_frame()], robustness.total_errors()
 
     def keep_absent(group: PredictionGroup) -> None:
-        if group.key["part"] == "normal" and group.key["definition"] != "published":
+        if group.key["part"] == "normal" and group.definition != "published":
             absent.append(absent_labels(group))
 
     yield from base.classification_tables(run, DIAGNOSTICS, further=[crossed.add, keep_absent])
