@@ -5,6 +5,7 @@ columns that show them.
 """
 
 import math
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field, replace
 from functools import partial
@@ -92,9 +93,16 @@ def marked(template: str, *values: object) -> Markup:
     return Markup(template).format(*values)  # noqa: S704  (templates are literals of this package)
 
 
+_RIGHT_TO_LEFT = re.compile("W(?: *W)*".replace("W", r"[\u0590-\u08ff\ufb1d-\ufdff\ufe70-\ufefc]"))
+
+
 def text(value: object) -> str:
-    """Return a value as a text; a dash for None and ""."""
-    return "–" if value in (None, "") else str(value)
+    """Return a value as a text; a dash for None and "".
+
+    Words that are written from right to left are isolated (U+2068, U+2069): a number after them would else be shown
+    before them, at the name of a neighbour.
+    """
+    return "–" if value in (None, "") else _RIGHT_TO_LEFT.sub("\u2068\\g<0>\u2069", str(value))
 
 
 def plain(value: object) -> str:

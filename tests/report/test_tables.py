@@ -14,6 +14,7 @@ from evaluator.report.table import (
     limit_text,
     p_text,
     percent,
+    plain,
     probability,
     value_tip,
 )
@@ -119,3 +120,8 @@ def test_a_share_in_percent_is_not_taken_for_none_or_all(value: float | None, sh
 )
 def test_a_threshold_below_1_is_not_1(value: float | None, shown: str) -> None:
     assert limit_text(value) == shown
+
+
+def test_a_number_after_a_word_written_from_right_to_left_stays_behind_it() -> None:
+    isolated = "good 21, \u2068\u05d8\u05d5\u05d1 \u05de\u05d0\u05d3\u2069 22, \u2068\u0633\u0644\u0628\u064a\u2069 23"
+    assert plain("good 21, \u05d8\u05d5\u05d1 \u05de\u05d0\u05d3 22, \u0633\u0644\u0628\u064a 23") == isolated
