@@ -74,7 +74,9 @@ def promise_text(threshold: Threshold) -> str:
     needed = threshold.rows_needed
     enough = "no number of such rows would do" if needed is None else f"about {count(needed)} rows would do"
     highest = f"; {percent(threshold.largest_target)} could be promised" if threshold.largest_target else ""
-    return f"no threshold can be promised from {count(threshold.n)} rows ({promised}): {enough}{highest}"
+    kind = {"recall": " whose true answer is yes", "false_positive_rate": " whose true answer is no"}
+    rows = f"{count(threshold.n)} rows{kind.get(threshold.measure, '')}"
+    return f"no threshold can be promised from {rows} ({promised}): {enough}{highest}"
 
 
 def _use_text(threshold: Threshold) -> str:

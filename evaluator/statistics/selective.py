@@ -217,9 +217,9 @@ def first_passing(passes: Callable[[int], bool], least: int = 1) -> int:
 def n_needed(at: Looks, limit: float, alpha: float) -> int | None:
     """Estimate the number of rows with which `choose` would find a threshold with probability POWER.
 
-    It assumes that errors stay as frequent as observed, with half an error added to each rate. The result is the sample
-    size of a one-sided test of a proportion at the threshold where it is smallest; it exceeds the present number of
-    rows, with which no threshold was found. If only thresholds with too few rows for any test have an error rate below
+    It assumes that errors stay as frequent as observed, with half an error in one more row where this raises the rate.
+    The result is the sample size of a one-sided test of a proportion at the threshold where it is smallest; it exceeds
+    the present number of rows, with which no threshold was found. If only thresholds with too few rows for any test have an error rate below
     the limit, the result is the number of rows with which the loosest of these has enough rows for a test. None where
     no threshold has an error rate below the limit.
 
@@ -229,7 +229,7 @@ def n_needed(at: Looks, limit: float, alpha: float) -> int | None:
         alpha: level of the test.
     """
     total = int(at.n[-1])
-    rate = (at.n_wrong + 0.5) / (at.n + 1)
+    rate = np.maximum((at.n_wrong + 0.5) / (at.n + 1), at.n_wrong / at.n)
     least = rows_without_errors(limit, alpha)
     is_below = rate < limit
     if not is_below.any():

@@ -265,6 +265,10 @@ def test_few_answers_name_no_threshold_but_the_number_that_would_do(tmp_path):
     shown = command("threshold", tmp_path / "few.parquet", "--target", "0.99")
     assert "no threshold can be promised from 25 rows" in shown
     assert "rows would do" in shown
+    rare = [{"gold": n % 8 == 0, "label_probs": [0.5, 0.5], "label_names": ["no", "yes"]} for n in range(16)]
+    (tmp_path / "rare.jsonl").write_text("".join(f"{json.dumps(row | {'gold': int(row['gold'])})}\n" for row in rare))
+    shown = command("threshold", tmp_path / "rare.jsonl", "--measure", "recall", "--target", "0.5")
+    assert "from 2 rows whose true answer is yes" in shown
 
 
 def test_errors_that_would_be_used_are_listed_the_most_certain_first(folder, tmp_path):

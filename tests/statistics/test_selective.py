@@ -146,6 +146,8 @@ def test_few_rows_name_no_threshold_and_the_number_that_would_do() -> None:
     assert choose(looks(np.linspace(0.5, 1, 29), np.zeros(29, bool)), 0.1, 0.05) is not None
     assert n_needed(looks(np.linspace(0.5, 1, 28), right), 0.1, 0.05) in range(29, 60)
     assert n_needed(looks(np.ones(100), np.arange(100) < 20), 0.1, 0.05) is None
+    # Half an error in one more row lowers a rate of 1: no number of answers that are all wrong is enough.
+    assert n_needed(looks(np.linspace(0.5, 1, 61), np.ones(61, bool)), 0.8, 0.05) is None
 
 
 def test_the_number_that_would_do_does_in_about_the_stated_share_of_samples() -> None:
