@@ -46,7 +46,7 @@ def _coverage_lines(row: Row) -> Iterator[str]:
     )
     yield f"  area under the risk-coverage curve {area}, {excess} above the best order"
     p, temperature_p = row["calibration_p_holm"], row["temperature_p_holm"]
-    told = "not calibrated" if p <= 0.05 else f"miscalibration is not shown by {count(row['n'])} answers"
+    told = "not calibrated" if p <= 0.05 else f"miscalibration is not shown by {plural(row['n'], 'answer')}"
     error, floor = number(row["calibration_error"]), number(row["calibration_floor"])
     yield f"  calibration error {error}, where a calibrated model shows {floor}: {told} (p {p_text(p)})"
     shown = "over- or underconfidence is not shown"
@@ -75,7 +75,7 @@ def promise_text(threshold: Threshold) -> str:
     enough = "no number of such rows would do" if needed is None else f"about {count(needed)} rows would do"
     highest = f"; {percent(threshold.largest_target)} could be promised" if threshold.largest_target else ""
     kind = {"recall": " whose true answer is yes", "false_positive_rate": " whose true answer is no"}
-    rows = f"{count(threshold.n)} rows{kind.get(threshold.measure, '')}"
+    rows = f"{plural(threshold.n, 'row')}{kind.get(threshold.measure, '')}"
     return f"no threshold can be promised from {rows} ({promised}): {enough}{highest}"
 
 

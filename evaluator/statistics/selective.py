@@ -219,9 +219,9 @@ def n_needed(at: Looks, limit: float, alpha: float) -> int | None:
 
     It assumes that errors stay as frequent as observed, with half an error in one more row where this raises the rate.
     The result is the sample size of a one-sided test of a proportion at the threshold where it is smallest; it exceeds
-    the present number of rows, with which no threshold was found. If only thresholds with too few rows for any test have an error rate below
-    the limit, the result is the number of rows with which the loosest of these has enough rows for a test. None where
-    no threshold has an error rate below the limit.
+    the present number of rows, with which no threshold was found. If only thresholds with too few rows for any test
+    have an error rate below the limit, the result is the number of rows with which the loosest of these has enough rows
+    for a test. None where no threshold has an error rate below the limit.
 
     Args:
         at: counts at each look, one or more looks.

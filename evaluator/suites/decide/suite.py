@@ -194,7 +194,8 @@ def summary_lines(run: MeasuredRun) -> Iterator[str]:
         of_all = rows.filter(dataset=MEAN_OVER_DATASETS)
         for row in (rows if of_all.is_empty() else of_all).iter_rows(named=True):
             value, low, high = (percent(row[name]) for name in ("value", "ci_low", "ci_high"))
-            yield f"{title}: {value} of answers change ({low} to {high})"
+            ends = "no interval" if row["ci_low"] is None else f"{low} to {high}"
+            yield f"{title}: {value} of answers change ({ends})"
 
 
 METRIC_TEXTS = {
