@@ -179,7 +179,8 @@ def split_examples(dataset: MultipleChoiceDataset, search: SearchOptions, n_quer
     max_queries = n_examples if is_separate else n_examples - max_shots
     n_queries = default if n_queries is None else n_queries
     if n_queries < 1 or max_shots > n_shown:
-        raise DatasetError(f"{dataset.source} has {n_shown} examples, too few for {max_shots} shots and any query.")
+        examples, use = (" for demonstrations", "") if is_separate else ("", " and any query")
+        raise DatasetError(f"{dataset.source} has {n_shown} examples{examples}, too few for {max_shots} shots{use}.")
     if n_queries > max_queries:
         raise ConfigError(
             f"--queries {n_queries}: {dataset.name} has {n_examples} examples, which leaves at most {max_queries} "

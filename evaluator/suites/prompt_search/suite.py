@@ -19,7 +19,7 @@ import polars as pl
 
 from evaluator.config import RunConfig
 from evaluator.datasets.conversions import as_multiple_choice
-from evaluator.errors import ConfigError, LabelError
+from evaluator.errors import ConfigError, LabelError, plural
 from evaluator.methods.base import predict
 from evaluator.metrics.guessing import VERDICTS
 from evaluator.random_baselines.held_out import held_out_prediction
@@ -245,8 +245,9 @@ def summary_lines(run: MeasuredRun) -> Iterator[str]:
         p_values = [p_text(row[name]) for name in ("p_holm", "p_majority_holm")]
         verdict = VERDICTS[0 if row["better_than_guessing"] else 1 if row["better_than_uniform"] else 2]
         yield (
-            f"{row['part']}, {row['method']}, {row['dataset']}, {row['n_shots']}-shot: best of {row['tries']:,} "
-            f"prompts {row['best_accuracy']:.3f}, chance {row['chance']:.3f}, max random {row['max_random']:.3f}, "
+            f"{row['part']}, {row['method']}, {row['dataset']}, {row['n_shots']}-shot: best of "
+            f"{plural(row['tries'], 'prompt')} {row['best_accuracy']:.3f}, chance {row['chance']:.3f}, "
+            f"max random {row['max_random']:.3f}, "
             f"constant answer {row['majority']:.3f}: {verdict}, p {p_values[0]} against uniform guessing and "
             f"{p_values[1]} against the constant answer after Holm's correction for {row['n_tests']:,} tests"
         )

@@ -49,6 +49,8 @@ def test_more_queries_than_leave_the_demonstrations_are_refused():
         split_examples(sums(100), SearchOptions(), 97)
     with pytest.raises(DatasetError, match="sums has 3 examples, too few"):
         split_examples(sums(3), SearchOptions(), None)
+    with pytest.raises(DatasetError, match="sums has 3 examples for demonstrations, too few for 4 shots"):
+        split_examples(dataclasses.replace(sums(40), demonstrations=sums(3).examples), SearchOptions(), None)
 
 
 def test_a_search_asks_every_query_behind_every_prompt_in_a_stated_order():
