@@ -10,7 +10,7 @@ from evaluator.config import ImportColumns, ThresholdOptions
 from evaluator.datasets.base import ClassificationDataset, DecisionDataset, MultipleChoiceDataset
 from evaluator.datasets.sources import dataset_sources
 from evaluator.datasets.tables import JSON_LINES, column_names, ending, read_rows
-from evaluator.errors import ConfigError, MetricError, StoreError, require_known
+from evaluator.errors import ConfigError, MetricError, StoreError, require_known, shown
 from evaluator.files.json_files import read_record
 from evaluator.files.whole import write_bytes
 from evaluator.imports.answers import IMPORTED, answer_rows
@@ -243,6 +243,11 @@ def _cells(path: Path, named: dict[str, str]) -> pl.DataFrame:
     columns = list(dict.fromkeys(named.values()))
     hint = "Say which with --group-column and --slice-column."
     numbers, rows = zip(*read_rows(path, columns, hint), strict=True)
+    for number, cells in zip(numbers, rows, strict=True):
+        if nested := [cell for cell in cells if isinstance(cell, list | dict)]:
+            raise ConfigError(
+                f"{path}, row {number} (from 0): a group or slice is a text or a number, got {shown(nested[0])}."
+            )
     # Types are inferred from all rows: the first hundred may be empty, or whole numbers.
     table = pl.DataFrame(list(rows), schema=columns, orient="row", strict=False, infer_schema_length=None)
     named_columns = (pl.col(column).cast(pl.String).alias(name) for name, column in named.items())

@@ -260,6 +260,14 @@ def test_cells_of_a_group_column_count_however_late_they_come_and_of_whichever_k
     assert coverage["n_groups"] == (3 if first else 150 + 2)  # without a cell, a row is alone
 
 
+@pytest.mark.parametrize("cell", [["a"], {"a": 1}])
+def test_a_group_that_is_a_list_is_refused_with_its_row(tmp_path, cell):
+    rows = [row | {"user": cell if number == 7 else "a"} for number, row in enumerate(table(0, 300).to_dicts())]
+    (tmp_path / "nested.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    with pytest.raises(ConfigError, match=r"row 7 \(from 0\): a group or slice is a text or a number, got "):
+        evaluator.threshold_report(tmp_path / "nested.jsonl", group_column="user")
+
+
 def test_few_answers_name_no_threshold_but_the_number_that_would_do(tmp_path):
     table(3, 25, sharp=1.0).write_parquet(tmp_path / "few.parquet")
     shown = command("threshold", tmp_path / "few.parquet", "--target", "0.99")
