@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 from evaluator.errors import StoreError, plural
 from evaluator.files.json_files import MANIFEST, read_record
-from evaluator.files.whole import lock_holder, read_bytes, size_text
+from evaluator.files.whole import lock_holder, read_bytes, size_text, table_path
 from evaluator.record import EngineRecord, RunRecord, command_for, score_command
 from evaluator.run.folders import RUN_FILE, RunFolder, is_compared, is_measured, model_runs, read_run_if_intact
 from evaluator.run_log import LOG_FILE
@@ -110,7 +110,7 @@ def run_state(out: Path) -> RunState:
         "built": prompts is not None,
         "checked": record.preflight is not None,
         "scored": record.scores is not None,
-        "measured": is_measured(record),
+        "measured": _has_tables(out, record),
         "compared": is_compared(out, record),
     }
     data = out / record.data if (out / record.data).resolve() != out.resolve() else None
@@ -139,6 +139,12 @@ def run_state(out: Path) -> RunState:
     )
 
 
+def _has_tables(out: Path, record: RunRecord) -> bool:
+    """Return whether the tables of a run were computed from its present scores, and none was removed since."""
+    tables = record.measures.tables if record.measures else {}
+    return is_measured(record) and all(table_path(out, name).is_file() for name in tables)
+
+
 def _models(out: Path, record: RunRecord) -> list[str]:
     """Return the name of a run's model, or of every model in a folder of several models."""
     records = [record] if record.model else map(read_run_if_intact, model_runs(out))
@@ -147,7 +153,7 @@ def _models(out: Path, record: RunRecord) -> list[str]:
 
 def _finished(out: Path, record: RunRecord, log: Sequence[str]) -> str:
     """Return the time at which a run, a comparison or a board was finished (ISO 8601, UTC); "" if it is not."""
-    if is_measured(record):
+    if _has_tables(out, record):
         return record.finished
     is_board = not (out / RUN_FILE).exists() and log and log[-1].endswith(ENDED)
     ends = (line.partition(" ")[0] for line in reversed(log) if line.endswith(ENDED))
@@ -156,7 +162,7 @@ def _finished(out: Path, record: RunRecord, log: Sequence[str]) -> str:
 
 def _command(out: Path, record: RunRecord, log: Sequence[str]) -> str:
     """Return the last command, other than `evaluator report`; after a build or scoring that has ended, the next one."""
-    if record.prompts and not is_measured(record) and not model_runs(out) and log and log[-1].endswith(ENDED):
+    if record.prompts and not _has_tables(out, record) and not model_runs(out) and log and log[-1].endswith(ENDED):
         return command_for("measure", out) if record.scores else score_command(record, str(out))
     started = [line.partition("started: ")[2] for line in log if " started: " in line]
     return next((typed for typed in reversed(started) if not typed.startswith("evaluator report ")), "")

@@ -58,6 +58,14 @@ def test_a_finished_run_says_what_it_is(runs):
     assert state.run_bytes == sum(p.stat().st_size for p in (runs / "finished").rglob("*") if p.is_file())
 
 
+def test_a_run_without_one_of_its_tables_is_unfinished(runs, tmp_path):
+    shutil.copytree(runs / "finished", tmp_path / "copy")
+    (tmp_path / "copy" / "tables" / "metrics.parquet").unlink()
+    state = run_state(tmp_path / "copy")
+    assert (state.state, state.finished) == ("unfinished", "")
+    assert state.stages == ["built", "checked", "scored"]
+
+
 def test_a_run_whose_prompts_are_built_is_unfinished_and_says_how_to_go_on(runs):
     said = command_outputs("show", runs / "below" / "built").out
     assert said.splitlines()[0].endswith("unfinished, built")
