@@ -74,7 +74,8 @@ def dataset_sources(names: Sequence[str], data: DataOptions) -> list[DatasetSour
         DatasetError: for two datasets with the same name, a path that does not exist or holds no dataset, a named
             dataset that no path holds if the hub may not be used, and a table that cannot be read.
     """
-    require_known("There is no dataset", names, DATASETS)
+    where = "; a table of --data is chosen by its file, --data FOLDER/FILE, and not by --datasets" if data.paths else ""
+    require_known("There is no dataset", names, DATASETS, where=where)
     sources = [DatasetSource(name, STAICC, partial(load_staicc, name)) for name in names if name in SOURCES]
     published = [name for name in names if name in PUBLISHED_TABLES]
     for path in data.paths:

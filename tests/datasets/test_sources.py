@@ -164,12 +164,15 @@ def test_the_hub_is_used_only_for_datasets_in_no_path_and_only_on_loading(tmp_pa
     ]
 
 
-def test_an_unknown_name_is_refused_with_those_there_are():
+def test_an_unknown_name_is_refused_with_those_there_are(tmp_path):
     with pytest.raises(
         ConfigError,
         match=r"There is no dataset 'sst6'\. Did you mean 'sst5' or 'glue_sst2'\? There are: glue_sst2, .*multinli",
     ):
         load(named=["sst6"])
+    # A folder of tables has no choice among them by name.
+    with pytest.raises(ConfigError, match=r"There is no dataset 'own'; a table of --data is chosen by its file, "):
+        dataset_sources(["own"], DataOptions(paths=(tmp_path,)))
 
 
 def test_every_name_says_where_it_comes_from_and_what_it_needs():
