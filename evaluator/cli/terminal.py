@@ -5,6 +5,7 @@ additionally shows progress bars below these lines, with fewer numbers. A notebo
 in place and cleared at the end.
 """
 
+import io
 import sys
 import time
 import warnings
@@ -76,7 +77,8 @@ def draw(stage: Stage[T]) -> T:
     """Run a stage to its end, show its progress on standard error, and return its result."""
     from rich.console import Console
 
-    console = Console(file=cast(IO[str], LossyStream(sys.stderr)))
+    stream = sys.stderr or io.StringIO()  # None: it was closed before the command began
+    console = Console(file=cast(IO[str], LossyStream(stream)))
     if console.is_terminal:
         return _draw_bars(stage, console)
     line = _notebook_line() if console.is_jupyter else None

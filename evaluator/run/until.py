@@ -185,12 +185,14 @@ def _test(until: UntilOptions, rows: pl.DataFrame) -> tuple[Floats, Planned]:
 
 
 def _decision(run: ScoredRun, rows: pl.DataFrame, block: int) -> str:
-    """Return the decision on a dataset after a block; "undecided" after the last block.
+    """Return the decision on a dataset after a block.
+
+    After the last block a run is compared with its base as any other run is, so that this returns "undecided".
 
     All decisions of a run are right together with probability 1 - LEVEL: each of the two directions of a dataset is
     tested at LEVEL / (2 n_datasets), which is a capital of at least 2 n_datasets / LEVEL.
     """
-    if block == rows["block"].max():
+    if run.config.until.target is None and block == rows["block"].max():
         return "undecided"
     n_datasets = run.store.requests().select(pl.col("dataset").n_unique()).collect().item()
     evidence = _evidence(run.config.until, _scored_up_to(rows, block))

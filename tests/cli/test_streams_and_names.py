@@ -42,6 +42,11 @@ def test_a_full_disk_under_the_progress_does_not_end_the_run(tmp_path: Path) -> 
     assert ended(tmp_path / "out")
 
 
+def test_a_standard_error_that_is_closed_from_the_start_does_not_end_a_command(tmp_path: Path) -> None:
+    closed = ["sh", "-c", 'exec "$@" 2>&-', "sh"]
+    assert subprocess.run([*closed, *BUILD, "--out", tmp_path / "out"]).returncode == 0
+
+
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="this system has no /dev/full")
 def test_a_full_disk_under_the_output_is_a_mistake_that_the_user_can_fix() -> None:
     with open("/dev/full", "w") as full:

@@ -202,6 +202,9 @@ def test_questions_without_true_options_are_asked_whole_and_decide_nothing(tmp_p
     assert asked.height == 100
 
 
+CERTIFIED = UntilOptions(goal="certified", threshold=0.5, target=0.9)
+
+
 @pytest.mark.parametrize(("capital", "decision"), [(79.99, "undecided"), (80.01, "better")])
 def test_two_directions_of_two_datasets_share_the_level(monkeypatch, capital, decision):
     # Ville's inequality: each of four capitals reaches 4 / .05 with a probability of .05 / 4 at most.
@@ -210,6 +213,15 @@ def test_two_directions_of_two_datasets_share_the_level(monkeypatch, capital, de
     monkeypatch.setattr(until, "_evidence", lambda *_: {"worse": 0.0, "better": math.log(capital)})
     rows = pl.DataFrame({"block": [0, 1], "correct": [1.0, 1.0]})
     assert until._decision(run, rows, 0) == decision
+
+
+def test_the_last_block_can_certify_answers_and_not_compare_runs(monkeypatch):
+    store = SimpleNamespace(requests=lambda: pl.LazyFrame({"dataset": ["a"]}))
+    monkeypatch.setattr(until, "_evidence", lambda *_: {"certified": 9.0})
+    rows = pl.DataFrame({"block": [0, 1], "correct": [1.0, 1.0]})
+    for options, decision in ((UntilOptions(), "undecided"), (CERTIFIED, "certified")):
+        run = SimpleNamespace(store=store, config=SimpleNamespace(until=options))
+        assert until._decision(run, rows, 1) == decision
 
 
 def test_equivalent_needs_evidence_on_both_sides_from_the_blocks_so_far(monkeypatch):
