@@ -217,27 +217,25 @@ def first_passing(passes: Callable[[int], bool], least: int = 1) -> int:
 def n_needed(at: Looks, limit: float, alpha: float) -> int | None:
     """Estimate the number of rows with which `choose` would find a threshold with probability POWER.
 
-    It assumes that errors stay as frequent as observed, with half an error in one more row where this raises the rate.
+    It assumes that errors stay as frequent as observed, with half an error in one more row where this raises the rate:
+    at most to limit / 2 where a threshold has too few rows for any test. Else a lower limit might take fewer rows.
     The result is the sample size of a one-sided test of a proportion at the threshold where it is smallest; it exceeds
-    the present number of rows, with which no threshold was found. If only thresholds with too few rows for any test
-    have an error rate below the limit, the result is the number of rows with which the loosest of these has enough rows
-    for a test. None where no threshold has an error rate below the limit.
+    the present number of rows, with which no threshold was found. None where no threshold has an error rate below the
+    limit.
 
     Args:
         at: counts at each look, one or more looks.
         limit: largest error rate.
         alpha: level of the test.
     """
-    total = int(at.n[-1])
-    rate = np.maximum((at.n_wrong + 0.5) / (at.n + 1), at.n_wrong / at.n)
+    total, observed = int(at.n[-1]), at.n_wrong / at.n
     least = rows_without_errors(limit, alpha)
+    assumed = (at.n_wrong + 0.5) / (at.n + 1)
+    assumed = np.where(at.n < least, np.minimum(assumed, limit / 2), assumed)
+    rate = np.maximum(assumed, observed)
     is_below = rate < limit
     if not is_below.any():
-        too_short = np.flatnonzero((at.n < least) & (at.n_wrong < limit * at.n))
-        if not len(too_short):
-            return None
-        loosest = too_short[-1]
-        return math.ceil(float(math.ceil(least * at.design[loosest]) / at.n[loosest] * total))
+        return None
     rate, n, design = rate[is_below], at.n[is_below], at.design[is_below]
     z = ndtri(1 - alpha) * math.sqrt(limit * (1 - limit)) + ndtri(POWER) * np.sqrt(rate * (1 - rate))
     accepted = np.maximum((z / (limit - rate)) ** 2, least)  # independent rows that the test accepts

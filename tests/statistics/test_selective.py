@@ -108,14 +108,23 @@ def test_all_answers_are_used_where_all_are_right() -> None:
     assert at.n[chosen.look] == 400
 
 
-def test_rows_that_are_needed_where_no_test_can_pass() -> None:
-    # .9^28 = .0523 and .9^29 = .0471: no test passes before 29 right answers.
-    assert n_needed(looks(np.array([0.8]), np.array([False])), 0.1, 0.05) == 29
-    # The answer of 0.9 is right and that of 0.8 wrong: 29 right ones are the better half of 58 such rows.
+@pytest.mark.parametrize("limit", [0.1, 0.05])
+def test_rows_that_are_needed_where_no_test_can_pass(limit: float) -> None:
+    # Too few answers for any test, all right: an error rate of limit / 2, with the quantiles of level and power.
+    of_level, of_power = norm.ppf([0.95, 0.8])
+    rate = limit / 2
+    rows = ((of_level * math.sqrt(limit * (1 - limit)) + of_power * math.sqrt(rate * (1 - rate))) / rate) ** 2
+    assert n_needed(looks(np.array([0.8]), np.array([False])), limit, 0.05) == math.ceil(rows)
+    # The answer of 0.9 is right and that of 0.8 wrong: as many right ones are the better half of the rows.
     scores, wrong = np.array([0.8, 0.9]), np.array([True, False])
-    assert n_needed(looks(scores, wrong), 0.1, 0.05) == 58
-    assert choose(looks(np.repeat(scores, 29), np.repeat(wrong, 29)), 0.1, 0.05) is not None
-    assert n_needed(looks(scores, ~wrong), 0.1, 0.05) is None
+    assert n_needed(looks(scores, wrong), limit, 0.05) == math.ceil(2 * rows)
+    assert n_needed(looks(scores, ~wrong), limit, 0.05) is None
+
+
+def test_a_higher_target_takes_more_rows() -> None:
+    wrong = np.arange(48) >= 5  # the five most certain answers are right
+    needed = [n_needed(looks(np.linspace(1, 0.5, 48), wrong), limit, 0.05) for limit in (0.2, 0.1, 0.05, 0.02)]
+    assert needed == sorted(needed, key=lambda rows: rows or math.inf)
 
 
 @pytest.mark.parametrize("name", CASES)
