@@ -23,6 +23,7 @@ ROWS = [
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("without_pages")
 @pytest.mark.parametrize(
     ("name", "boundary"),
     [

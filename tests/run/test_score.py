@@ -6,6 +6,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from random import Random
+from shutil import copytree
 from types import SimpleNamespace
 from unittest.mock import patch
 from zlib import crc32
@@ -35,6 +36,7 @@ pytestmark = pytest.mark.usefixtures("without_pages")
 MODEL = ModelConfig(model="fake", engine="fake")
 DATASET = "financial_phrasebank"  # the fewest demonstrations
 CONFIG = RunConfig(suites=("staicc-normal",), datasets=(DATASET,), n_queries=4)
+IN_TWO_ROUNDS = replace(CONFIG, n_queries=2, methods=("ppl_icl",))
 WITH_STATES = replace(CONFIG, methods=("vanilla", "hidden_calibration"))
 
 
@@ -254,12 +256,29 @@ def test_what_follows_from_changed_answers_is_built_again(tmp_path):
     assert first[1] != second[1]
 
 
+@pytest.fixture(scope="module")
+def in_two_rounds(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A measured run with a second round, without a page; nothing may write to it."""
+    out = tmp_path_factory.mktemp("runs") / "out"
+    stages(IN_TWO_ROUNDS, out, FakeEngine())
+    return out
+
+
+def stages(config: RunConfig, folder: Path, made: FakeEngine) -> None:
+    with engine(made):
+        finish(pipeline.build(config, folder))
+        finish(pipeline.score(folder, MODEL))
+        finish(pipeline.measure(folder))
+
+
 @settings(max_examples=5)
 @given(seed=st.integers(0, 2**32), are_all_lost=st.booleans())
-def test_a_second_round_is_that_of_the_answers_there_are_whichever_were_lost(tmp_path_factory, seed, are_all_lost):
+def test_a_second_round_is_that_of_the_answers_there_are_whichever_were_lost(
+    tmp_path_factory, in_two_rounds, seed, are_all_lost
+):
     """Files of scores are lost, and the model that answers again answers otherwise."""
-    config = replace(CONFIG, n_queries=2, methods=("ppl_icl",))
     out, alone = (tmp_path_factory.mktemp("runs") / "out" for _ in range(2))
+    copytree(in_two_rounds, out)
 
     class Moved(FakeEngine):
         def log_likelihoods(self, requests):
@@ -267,20 +286,13 @@ def test_a_second_round_is_that_of_the_answers_there_are_whichever_were_lost(tmp
                 moved = [[p - crc32(f"{seed} {row}".encode()) % 7 for p in row] for row in answer.token_log_probs]
                 yield replace(answer, token_log_probs=moved)
 
-    def stages(folder: Path, made: FakeEngine) -> None:
-        with engine(made):
-            finish(pipeline.build(config, folder))
-            finish(pipeline.score(folder, MODEL))
-            finish(pipeline.measure(folder))
-
-    stages(out, FakeEngine())
     shards = sorted(out.glob("scores/*/*/*.arrow"))
     for path in shards if are_all_lost else Random(seed).sample(shards, 1):
         path.unlink()
-    stages(out, Moved())
+    stages(IN_TWO_ROUNDS, out, Moved())
     assert [fault.damaged for fault in finish(verify(out))] == ["page"]  # which was never written
     if are_all_lost:
-        stages(alone, Moved())
+        stages(IN_TWO_ROUNDS, alone, Moved())
         assert tables(alone) == tables(out)
 
 

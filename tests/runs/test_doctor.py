@@ -33,6 +33,7 @@ from tests.shared_engines import close_engines
 
 COMPUTED_REFERENCE = doctor._add_reference
 REFERENCES: dict[tuple[str, str], Any] = {}
+PROMPTS: dict[tuple[str, str], pl.DataFrame] = {}
 FEW = {"one-token labels": 3, "long labels": 2, "hidden states": 2, "block edges": 6, "another beginning": 2}
 """Kind -> so many of its prompts find every planted fault; the right vLLM has them all."""
 
@@ -193,8 +194,13 @@ def adapter(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 def few_prompts(source: ModelSource, *options: Any) -> pl.DataFrame:
-    kind, number = (pl.col("prompt_id").str.split("/").list.get(place) for place in (0, 1))
-    return doctor_prompts(source, *options).filter(number.cast(int) < kind.replace_strict(FEW, default=64))
+    """Return what FEW leaves of the doctor's prompts, made once for all tests with the same tokenizer and options."""
+    key = source.fingerprint, str(options)
+    if key not in PROMPTS:
+        kind, number = (pl.col("prompt_id").str.split("/").list.get(place) for place in (0, 1))
+        of_kinds = number.cast(int) < kind.replace_strict(FEW, default=64)
+        PROMPTS[key] = doctor_prompts(source, *options).filter(of_kinds)
+    return PROMPTS[key]
 
 
 @pytest.fixture

@@ -5,7 +5,7 @@ import math
 import numpy as np
 import numpy.typing as npt
 import pytest
-from scipy.stats import permutation_test, spearmanr
+from scipy.stats import permutation_test, rankdata, spearmanr
 
 from evaluator.statistics.correlation import MAX_PERMUTED, rank_correlation
 
@@ -34,10 +34,14 @@ def test_rho_is_scipys(n: int, ties: bool) -> None:
 def test_the_p_value_of_few_points_is_that_of_all_orders(n: int, ties: bool) -> None:
     assert n <= MAX_PERMUTED
     x, y = series(n, 100 + n, ties=ties)
+    of_y = rankdata(y) - (n + 1) / 2
 
-    def statistic(own: Floats) -> float:
-        return float(spearmanr(own, y).statistic)
+    def statistic(own: Floats, axis: int) -> Floats:
+        """Spearman's rho of all orders at once: the correlation of ranks, whose mean is (n + 1) / 2."""
+        of_own = rankdata(own, axis=axis) - (n + 1) / 2
+        return np.vecdot(of_own, of_y) / np.sqrt(np.vecdot(of_own, of_own) * np.vecdot(of_y, of_y))
 
+    assert statistic(x, -1) == pytest.approx(spearmanr(x, y).statistic, abs=1e-12)
     expected = permutation_test((x,), statistic, permutation_type="pairings", n_resamples=np.inf)
     assert rank_correlation(x, y).p_value == pytest.approx(expected.pvalue, abs=1e-12)
 
