@@ -27,7 +27,7 @@ TOGETHER = {
         "tests/runs/test_doctor.py",
     ),
     "published experiments": ("tests/reproductions/yauney_mimno_2024/*",),
-    "an exported run": ("tests/exports/*",),
+    "an exported run": ("tests/exports/*", "tests/runs/test_verify.py"),  # which import mlflow and wandb
     "the toolkit's experiments": (
         "tests/suites/staicc/test_against_toolkit.py",
         "tests/prompts/*",
