@@ -91,6 +91,16 @@ class NumberOr(click.ParamType[Any]):
 
 FILE, FOLDER = UserPath(dir_okay=False), UserPath(file_okay=False)
 
+
+def require_apart(written: Iterable[Path | None], read: Iterable[Path | None]) -> None:
+    """Raise ConfigError if a file that a command writes is also one that it reads, or is named twice."""
+    taken = {path.resolve() for path in read if path}
+    for path in filter(None, written):
+        if path.resolve() in taken:
+            raise ConfigError(f"{path} would be replaced, and the same command reads or writes it. Name another file.")
+        taken.add(path.resolve())
+
+
 force_option = click.option(
     "--force", is_flag=True, help="Replace a finished run in the output folder, even if the new run does not extend it."
 )

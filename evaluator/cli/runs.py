@@ -12,7 +12,16 @@ from typing import Any
 
 import click
 
-from evaluator.cli.options import FILE, FOLDER, ListingCommand, UserPath, one_model, options_of, run_folder
+from evaluator.cli.options import (
+    FILE,
+    FOLDER,
+    ListingCommand,
+    UserPath,
+    one_model,
+    options_of,
+    require_apart,
+    run_folder,
+)
 from evaluator.cli.terminal import draw, echo, echo_json
 from evaluator.config import DEFINITIONS, CoherenceOptions, ModelConfig, ReceiptConfig, ThresholdOptions, from_options
 from evaluator.errors import ConfigError
@@ -200,7 +209,7 @@ def coherence(out: Path | None, **given: Any) -> None:
 @click.option("--out", type=FILE, help="Write the thresholds to this file, such as thresholds.json.")
 @click.option("--use", type=FILE, help="Check the thresholds of this file on RUN instead of choosing new ones.")
 @click.option("--check", type=UserPath(exists=True), help="Check the thresholds on a second run or table of answers.")
-@click.option("--apply", type=UserPath(), nargs=2, metavar="NEW CSV", help="Write NEW's answers, used or not, to CSV.")
+@click.option("--apply", type=(UserPath(), FILE), metavar="NEW CSV", help="Write NEW's answers, used or not, to CSV.")
 @click.option("--errors", type=FILE, help="Write wrong answers that are used to this CSV file, most certain first.")
 @click.option("--json", "as_json", is_flag=True, help="Print everything as JSON.")
 def threshold(runs: tuple[Path, ...], **given: Any) -> int:
@@ -213,11 +222,12 @@ def threshold(runs: tuple[Path, ...], **given: Any) -> int:
     from evaluator.runs import threshold as stored
 
     options, check = from_options(ThresholdOptions, given), given["check"]
+    source, path = given["apply"] or (None, None)
+    require_apart((given["out"], given["errors"], path), (*runs, check, source))
     report = stored.threshold_report(*runs, use=given["use"], check=check, **to_builtins(options))
     if given["out"]:
         write_record(given["out"], report.file)
-    if given["apply"]:
-        source, path = given["apply"]
+    if path:
         stored.write_answers(source, path, options, report.file)
     if given["errors"]:
         write_bytes(given["errors"], csv_text(report.errors()).encode())
@@ -309,6 +319,7 @@ def gate(run: Path, as_json: bool, **given: Path | None) -> int:
         return int(watched.is_alarm)
     if base is None or policy is None or given["thresholds"]:
         raise ConfigError("gate takes --against BASE and --policy FILE, or --watch LOG with --thresholds FILE.")
+    require_apart((junit,), (policy,))
     decided = draw(decide(run, base, read_policy(policy)))
     if junit is not None:
         write_bytes(junit, junit_xml(decided))

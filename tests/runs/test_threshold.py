@@ -268,6 +268,22 @@ def test_a_group_that_is_a_list_is_refused_with_its_row(tmp_path, cell):
         evaluator.threshold_report(tmp_path / "nested.jsonl", group_column="user")
 
 
+def test_no_command_replaces_the_table_that_it_reads(tmp_path):
+    answers = tmp_path / "answers.jsonl"
+    table(3, 25, sharp=1.0).write_ndjson(answers)
+    before = answers.read_bytes()
+    for words in (
+        ["--apply", answers, answers],
+        ["--out", answers],
+        ["--errors", tmp_path / "x" / ".." / answers.name],
+    ):
+        assert "would be replaced" in command("threshold", answers, *words, exits=2)
+    twice = tmp_path / "new"
+    assert "would be replaced" in command("threshold", answers, "--out", twice, "--errors", twice, exits=2)
+    assert "is a directory" in command("threshold", answers, "--apply", answers, ".", exits=2)
+    assert answers.read_bytes() == before
+
+
 def test_few_answers_name_no_threshold_but_the_number_that_would_do(tmp_path):
     table(3, 25, sharp=1.0).write_parquet(tmp_path / "few.parquet")
     shown = command("threshold", tmp_path / "few.parquet", "--target", "0.99")
