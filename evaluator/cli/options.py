@@ -93,8 +93,15 @@ FILE, FOLDER = UserPath(dir_okay=False), UserPath(file_okay=False)
 
 
 def require_apart(written: Iterable[Path | None], read: Iterable[Path | None]) -> None:
-    """Raise ConfigError if a file that a command writes is also one that it reads, or is named twice."""
-    taken = {path.resolve() for path in read if path}
+    """Raise ConfigError if a file that a command writes is also one that it reads, or is named twice.
+
+    Of a run's folder the record and the tables are read.
+    """
+    from evaluator.run.folders import RUN_FILE  # slow to import
+
+    named = [path for path in read if path]
+    files = ([path / RUN_FILE, *path.glob("tables/*")] if path.is_dir() else [path] for path in named)
+    taken = {file.resolve() for each in files for file in each}
     for path in filter(None, written):
         if path.resolve() in taken:
             raise ConfigError(f"{path} would be replaced, and the same command reads or writes it. Name another file.")

@@ -142,6 +142,7 @@ def export(out: Path, name: str, target: Path | None, definition: str) -> None:
     """
     from evaluator.runs.export import export as export_run
 
+    require_apart([target], [out])
     echo(*export_run(out, name, target, definition))
 
 
@@ -223,7 +224,7 @@ def threshold(runs: tuple[Path, ...], **given: Any) -> int:
 
     options, check = from_options(ThresholdOptions, given), given["check"]
     source, path = given["apply"] or (None, None)
-    require_apart((given["out"], given["errors"], path), (*runs, check, source))
+    require_apart([given["out"], given["errors"], path], [*runs, check, source])
     report = stored.threshold_report(*runs, use=given["use"], check=check, **to_builtins(options))
     if given["out"]:
         write_record(given["out"], report.file)
@@ -319,7 +320,7 @@ def gate(run: Path, as_json: bool, **given: Path | None) -> int:
         return int(watched.is_alarm)
     if base is None or policy is None or given["thresholds"]:
         raise ConfigError("gate takes --against BASE and --policy FILE, or --watch LOG with --thresholds FILE.")
-    require_apart((junit,), (policy,))
+    require_apart([junit], [policy, run, base])
     decided = draw(decide(run, base, read_policy(policy)))
     if junit is not None:
         write_bytes(junit, junit_xml(decided))

@@ -37,6 +37,13 @@ def test_a_file_lands_where_the_command_says(folder, tmp_path, name):
     assert target.read_bytes() == Path(said[0]).read_bytes()
 
 
+@pytest.mark.parametrize("file", ["run.json", "tables/metrics.parquet"])
+def test_no_file_of_the_run_is_replaced(folder, file):
+    before = (folder / file).read_bytes()
+    assert "would be replaced" in command("export", folder, "--format", "csv", "--out", folder / file, exits=2)
+    assert (folder / file).read_bytes() == before
+
+
 @pytest.mark.parametrize("name", FORMATS)
 def test_equal_runs_give_equal_files(measured_folder, tmp_path, name):
     first, second = (export(measured_folder, name, tmp_path / place) for place in ("a", "b"))
