@@ -222,14 +222,13 @@ def threshold(runs: tuple[Path, ...], **given: Any) -> int:
     from evaluator.report.thresholds import threshold_lines
     from evaluator.runs import threshold as stored
 
-    options, check = from_options(ThresholdOptions, given), given["check"]
-    source, path = given["apply"] or (None, None)
-    require_apart([given["out"], given["errors"], path], [*runs, check, source])
+    options, check, applied = from_options(ThresholdOptions, given), given["check"], given["apply"] or ()
+    require_apart([given["out"], given["errors"], *applied[1:]], [*runs, check, *applied[:1]])
     report = stored.threshold_report(*runs, use=given["use"], check=check, **to_builtins(options))
     if given["out"]:
         write_record(given["out"], report.file)
-    if path:
-        stored.write_answers(source, path, options, report.file)
+    if applied:
+        stored.write_answers(*applied, options, report.file)
     if given["errors"]:
         write_bytes(given["errors"], csv_text(report.errors()).encode())
     if given["as_json"]:
