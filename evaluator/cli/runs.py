@@ -222,13 +222,13 @@ def threshold(runs: tuple[Path, ...], **given: Any) -> int:
     from evaluator.report.thresholds import threshold_lines
     from evaluator.runs import threshold as stored
 
-    options, check, applied = from_options(ThresholdOptions, given), given["check"], given["apply"] or ()
+    options, check, applied = from_options(ThresholdOptions, given), given["check"], given["apply"] or []
     require_apart([given["out"], given["errors"], *applied[1:]], [*runs, check, *applied[:1]])
     report = stored.threshold_report(*runs, use=given["use"], check=check, **to_builtins(options))
     if given["out"]:
         write_record(given["out"], report.file)
     if applied:
-        stored.write_answers(*applied, options, report.file)
+        stored.write_answers(applied[0], applied[1], options, report.file)
     if given["errors"]:
         write_bytes(given["errors"], csv_text(report.errors()).encode())
     if given["as_json"]:
