@@ -155,7 +155,9 @@ if __name__ == "__main__":
 
 def on_two_workers(tmp_path: Path, *models: Path) -> vllm_processes.Ended:
     short = tempfile.mkdtemp(prefix="vllm-")  # paths of sockets have 107 characters at most
-    return vllm_processes.run(WORKERS, *models, folder=tmp_path, TMPDIR=short)
+    # A worker that waits for one that died never ends by itself, for which vLLM waits 5 seconds.
+    impatient = {"TMPDIR": short, "VLLM_WORKER_SHUTDOWN_TIMEOUT_SECONDS": "0"}
+    return vllm_processes.run(WORKERS, *models, folder=tmp_path, **impatient)
 
 
 NOT_INITIALIZED = r"not initialized from checkpoint: \{'model\.norm\.weight'\}; more is in (\S+)\)\. Try"
