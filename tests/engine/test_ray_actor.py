@@ -82,8 +82,7 @@ def test_several_engines_share_a_gpu_or_wait_for_it_and_a_log_on_another_host_is
             check_that_a_gpu_is_shared(both, tmp_path)
         caplog.set_level("INFO")
         monkeypatch.setattr(ray_replicas, "_SECONDS_BETWEEN_NOTES", 0)
-        monkeypatch.setattr(ray_replicas, "n_replicas", lambda _devices: 2)
-        lent = replace(config, devices=replace(devices, engines_per_device=1))
+        lent = replace(config, devices=replace(devices, n=2, engines_per_device=1))
         with closing(RayReplicas(fake_model_source(), lent, machine, tmp_path)) as two:
             while not two._loaded:
                 two._wait({})
