@@ -544,9 +544,9 @@ class ModelConfig(Options):
             raise ConfigError(f"--kv-cache-gib must be a number above 0, got {self.kv_cache_gib}.")
         if self.engine == "server" and not self.server.urls:
             raise ConfigError("--engine server needs the address of a server: --server-url http://HOST:PORT.")
-        if self.engine != "server" and self.server != type(self).server:
+        if self.engine != "server" and self.server != ServerConfig():
             raise ConfigError("--server-url, --server-kind, --served-name and --concurrency belong to --engine server.")
-        loads_here = self.devices != type(self).devices or self.head_dtype != "auto" or self.kv_cache_gib is not None
+        loads_here = self.devices != DevicesConfig() or self.head_dtype != "auto" or self.kv_cache_gib is not None
         if self.engine == "server" and loads_here:
             raise ConfigError(
                 "--devices, --tensor-parallel, --pipeline-parallel, --ray-address, --head-dtype and --kv-cache-gib are "

@@ -7,7 +7,17 @@ from typing import Any, Generic, Literal, TypeVar, get_args, get_origin
 
 import click
 
-from evaluator.config import ChatConfig, DataOptions, ModelConfig, OptionField, RunConfig, from_options, option_fields
+from evaluator.config import (
+    DEFINITIONS,
+    NO_TEMPLATE,
+    ChatConfig,
+    DataOptions,
+    ModelConfig,
+    OptionField,
+    RunConfig,
+    from_options,
+    option_fields,
+)
 from evaluator.errors import ConfigError, require_known
 from evaluator.files.toml_files import read_toml
 from evaluator.redaction import control_code
@@ -324,7 +334,7 @@ def run_config(given: Mapping[str, Any]) -> RunConfig:
     require_suites(suites)
     chosen = [SUITES[name] for name in suites]
     first, shots, definition = chosen[0], given["shots"], given["definition"]
-    measured = tuple(name for name in RunConfig.definitions if any(name in suite.definitions for suite in chosen))
+    measured = tuple(name for name in DEFINITIONS if any(name in suite.definitions for suite in chosen))
     takes_several = "shots" in fields_by_option("options", suites)
     if shots and len(shots) > 1 and not takes_several:
         raise ConfigError(
@@ -407,13 +417,13 @@ def chat_configs(given: Mapping[str, Any]) -> list[ChatConfig | None]:
     """
     forms, settings = given["chat_template"], (given["chat_demonstrations"], given["system_instruction"])
     if forms is None:
-        return [None] if settings == (None, None) else [from_options(ChatConfig, given)]
+        return [None] if settings == (None, None) else [from_options(ChatConfig, given, template=NO_TEMPLATE)]
     if not forms or len(set(forms)) < len(forms):
         raise ConfigError(
             f"--chat-template takes auto, none, a file, or different ones of these, got {','.join(forms)!r}."
         )
     return [
         # If plain prompts are compared with conversations, the chat options apply only to the conversations.
-        from_options(ChatConfig, {} if form == ChatConfig.template and len(forms) > 1 else given, template=form)
+        ChatConfig() if form == NO_TEMPLATE and len(forms) > 1 else from_options(ChatConfig, given, template=form)
         for form in forms
     ]
