@@ -11,6 +11,8 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Callable
+from functools import wraps
 from pathlib import Path
 from tempfile import gettempdir
 
@@ -69,18 +71,43 @@ def _collect_seldom() -> None:
     """Make full garbage collections rare: they visit about a million objects of vLLM, transformers and torch.
 
     These objects live until the process ends, and a full collection takes half a second. Python runs several while
-    modules are imported. vLLM requests three when it starts and three when it stops; the replaced gc.collect turns
-    these into collections of young objects only. The engine runs a full collection before it starts vLLM and after it
-    has stopped it.
+    modules are imported. vLLM requests three when it starts and three when it stops: these become collections of young
+    objects only. vLLM also freezes all objects, the model among them, and unfreezes all when it stops: it does neither
+    here, so that what leave_out_imports froze stays frozen. The engine runs a full collection before it starts vLLM and
+    after it has stopped it.
     """
     gc.set_threshold(*_COLLECTIONS)
     collect = gc.collect
 
     def collect_young_for_vllm(generation: int = 2) -> int:
-        caller = sys._getframe(1).f_globals.get("__name__", "")
-        return collect(min(generation, 1) if caller.startswith("vllm.") else generation)
+        return collect(min(generation, 1) if _is_called_by_vllm() else generation)
 
     gc.collect = collect_young_for_vllm
+    gc.freeze, gc.unfreeze = _not_for_vllm(gc.freeze), _not_for_vllm(gc.unfreeze)
+
+
+def leave_out_imports() -> None:
+    """Leave the objects that now exist, those of imported modules, out of later garbage collections.
+
+    Does nothing if tune_process did not configure this process, or after the first call.
+    """
+    if hasattr(gc.freeze, "__wrapped__") and not gc.get_freeze_count():
+        gc.freeze()
+
+
+def _not_for_vllm(function: Callable[[], None]) -> Callable[[], None]:
+    """Return a function that does nothing if vLLM calls it."""
+
+    @wraps(function)
+    def called() -> None:
+        if not _is_called_by_vllm():
+            function()
+
+    return called
+
+
+def _is_called_by_vllm() -> bool:
+    return str(sys._getframe(2).f_globals.get("__name__", "")).startswith("vllm.")
 
 
 LIMITED_S, LIMITED_BYTES = 10, 2**32

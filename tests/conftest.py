@@ -1,12 +1,10 @@
 """What many tests share: real prompts of every dataset, a tiny random model, and each engine loaded once."""
 
-import gc
 import json
 import os
 import shutil
 import sys
 from collections.abc import Callable, Iterator
-from functools import wraps
 from pathlib import Path
 from typing import Any
 
@@ -93,38 +91,6 @@ def _unsynced_files() -> Iterator[None]:
     """Leave it to the system when files are on the disk: a small run would wait for that a tenth of its time."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(os, "fsync", os.fstat)  # fails for what is no file, too
-        yield
-
-
-def not_for_vllm(function: Callable[[], None]) -> Callable[[], None]:
-    """Return a function that does nothing when vLLM calls it."""
-
-    @wraps(function)
-    def called() -> None:
-        if not sys._getframe(1).f_globals.get("__name__", "").startswith("vllm."):
-            function()
-
-    return called
-
-
-@pytest.fixture(scope="session", autouse=True)
-def _frozen_imports() -> Iterator[None]:
-    """Leave what importing vLLM makes out of full garbage collections, two for each model: they would take a second.
-
-    vLLM freezes the heap with a model in it, and unfreezes all when the model is closed.
-    """
-    import_vllm = vllm_settings.import_vllm
-
-    def import_and_freeze() -> None:
-        import_vllm()
-        if not gc.get_freeze_count():
-            gc.collect()
-            gc.freeze()
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(vllm_settings, "import_vllm", import_and_freeze)
-        for function in (gc.freeze, gc.unfreeze):
-            patch.setattr(gc, function.__name__, not_for_vllm(function))
         yield
 
 

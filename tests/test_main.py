@@ -65,7 +65,8 @@ class Cycle:
 tune_process()
 old = weakref.ref(Cycle())
 vllm = {"__name__": "vllm.v1.engine", "gc": gc}
-exec("gc.freeze(); gc.unfreeze()", vllm)  # what was frozen belongs to the oldest generation
+gc.freeze()
+gc.unfreeze()  # what was frozen belongs to the oldest generation
 young = weakref.ref(Cycle())
 exec("gc.collect()", vllm)
 print(old() is None, young() is None)
@@ -76,6 +77,26 @@ print(old() is None)
 
 def test_only_young_garbage_is_collected_for_vllm_and_all_for_others() -> None:
     assert python(COLLECTIONS) == ["False True", "True"]
+
+
+FROZEN = """
+import gc, weakref
+from evaluator.process import leave_out_imports, tune_process
+
+leave_out_imports()
+print(gc.get_freeze_count())  # the process is not the command's
+tune_process()
+leave_out_imports()
+imports = gc.get_freeze_count()
+model = [[] for _ in range(10_000)]
+leave_out_imports()
+exec("gc.freeze(); gc.unfreeze()", {"__name__": "vllm.v1.engine", "gc": gc})
+print(imports > 5000, imports - 100 < gc.get_freeze_count() <= imports)
+"""
+
+
+def test_imports_alone_are_left_out_of_collections_whatever_vllm_freezes() -> None:
+    assert python(FROZEN) == ["0", "True True"]
 
 
 TENSORS = """

@@ -19,6 +19,7 @@ from evaluator.engine.prefixes import MAX_IDS
 from evaluator.errors import ModelError
 from evaluator.models.skeleton import require_whole
 from evaluator.models.source import ModelSource, scoring_dtype
+from evaluator.process import leave_out_imports
 
 _log = logging.getLogger(__name__)
 
@@ -45,6 +46,7 @@ def start_vllm(source: ModelSource, config: ModelConfig, log: Path) -> Any:
     """
     gc.collect()  # garbage, such as an earlier model, can hold a device's memory
     vllm_settings.import_vllm()
+    leave_out_imports()
     vllm_settings.check_memory(source, config)
     require_whole(source)
     from vllm import LLM

@@ -26,6 +26,7 @@ from evaluator.engine.devices import this_processor
 from evaluator.engine.vllm_loading import start_vllm
 from evaluator.engine.vllm_settings import quiet
 from evaluator.errors import ModelError
+from evaluator.process import leave_out_imports
 from tests.engine import vllm_processes
 from tests.engine.architectures import ARCHITECTURES, save_model
 from tests.engine.cpu_only import cpu_only
@@ -42,7 +43,7 @@ def test_a_closed_engine_leaves_nothing_behind(loaded_engine, monkeypatch):
     loaded_engine("vllm")
     engine = LOADED.pop("vllm")
     llm = weakref.ref(engine._llm.llm_engine)
-    for name in ("freeze", "unfreeze"):  # which tests/conftest.py replaces
+    for name in ("freeze", "unfreeze"):  # which tune_process replaced
         monkeypatch.setattr(gc, name, inspect.unwrap(getattr(gc, name)))
     gc.freeze()  # as vLLM does with every model
     with patch.object(Compiled, "cleanup", autospec=True) as cleanup:  # what the compiler holds of a model
@@ -66,6 +67,7 @@ def test_a_notebook_whose_stderr_is_no_file_sees_nothing_of_what_libraries_print
 def test_a_model_that_cannot_be_loaded_leaves_no_heap_that_is_not_collected(tiny_source, monkeypatch, tmp_path):
     close_engines("vllm")
     vllm_settings.import_vllm()
+    leave_out_imports()
     from vllm import LLM
 
     class Interrupted(LLM):
