@@ -55,12 +55,15 @@ def option(
     return field(**{"default_factory" if isinstance(default, type) else "default": default}, metadata=metadata)
 
 
+_type_hints = cache(get_type_hints)  # which would compile the annotations of a class again for each object
+
+
 @dataclass(frozen=True, kw_only=True)
 class Options:
     """Base class of dataclasses of options. Checks the values of Literal fields and the ranges of numbers."""
 
     def __post_init__(self) -> None:
-        hints = get_type_hints(type(self))
+        hints = _type_hints(type(self))
         for entry in [each for each in fields(self) if each.metadata]:
             hint, value, name = hints[entry.name], getattr(self, entry.name), flag(option_name(entry))
             kind = _without_none(hint)
@@ -104,7 +107,7 @@ def option_fields(kind: Any) -> dict[str, OptionField]:
 
     `kind` None gives an empty dictionary.
     """
-    found, hints = dict[str, OptionField](), get_type_hints(kind) if kind else {}
+    found, hints = dict[str, OptionField](), _type_hints(kind) if kind else {}
     for entry in fields(kind) if kind else ():
         hint = entry.metadata.get("given") or _without_none(hints[entry.name])
         if is_dataclass(hint):
@@ -153,7 +156,7 @@ def from_options(kind: type[T], given: Mapping[str, Any], **fixed: Any) -> T:
         given: option name -> value; None: the field's default.
         fixed: field name -> value, for fields whose value is not the value of one option.
     """
-    values, hints = dict[str, Any](), get_type_hints(kind)
+    values, hints = dict[str, Any](), _type_hints(kind)
     for entry in fields(kind):  # type: ignore[arg-type]
         if is_dataclass(hints[entry.name]):
             values[entry.name] = from_options(hints[entry.name], given)

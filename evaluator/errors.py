@@ -63,7 +63,8 @@ def unknown_name(what: str, name: str, names: Iterable[str], *, where: str = "",
     """
     existing = [each for each in names if each.strip()]  # columns may have no name
     more = f" and {len(existing) - MAX_LISTED:,} more" * (len(existing) > MAX_LISTED)
-    return f"{what} {name!r}{where}.{did_you_mean(name, existing)} {listed}: {', '.join(existing[:MAX_LISTED])}{more}."
+    those = f": {', '.join(existing[:MAX_LISTED])}{more}" if existing else " none"
+    return f"{what} {name!r}{where}.{did_you_mean(name, existing)} {listed}{those}."
 
 
 def did_you_mean(name: str, names: Sequence[str]) -> str:

@@ -82,7 +82,13 @@ def read_questions(path: Path) -> tuple[Question, ...]:
     content = read_toml(path, DatasetError)
     if not content:
         raise DatasetError(f'{path} has no question. Write a table for each, as in [queue] with type = "choice".')
-    return tuple(_question(path, name, stated) for name, stated in content.items())
+    questions = tuple(_question(path, name, stated) for name, stated in content.items())
+    if len(questions) > 1 and not are_different([*content]):
+        raise DatasetError(
+            f"{path}: names of questions are all different; found {shown([*content])}. Case and white space make no "
+            "difference."
+        )
+    return questions
 
 
 def _question(path: Path, name: str, stated: object) -> Question:

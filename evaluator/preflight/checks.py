@@ -13,6 +13,7 @@ from typing import NamedTuple
 import polars as pl
 
 from evaluator.config import LabelBoundary
+from evaluator.errors import plural
 from evaluator.models.source import ModelSource
 from evaluator.preflight.findings import MAJORITY_SHARE, finding, listed
 from evaluator.record import FindingRecord
@@ -432,7 +433,8 @@ def class_findings(dataset: str, counted: Classes, labels: SplitLabels | None) -
 def set_finding(dataset: str, sets: Sets, n_labels: int) -> Iterator[FindingRecord]:
     """Yield a finding if some demonstration sets lack a label."""
     if sets.without_a_class:
-        why = f": {sets.n_shots} demonstrations cannot show {n_labels} labels" if sets.n_shots < n_labels else ""
+        shots = plural(sets.n_shots, "demonstration")
+        why = f": {shots} cannot show {n_labels} labels" if sets.n_shots < n_labels else ""
         yield finding(
             "demonstrations-lack-class",
             f"{sets.without_a_class:,} of {sets.n_sets:,} demonstration sets lack a label{why}.",

@@ -179,6 +179,12 @@ def test_an_empty_cell_of_a_sheet_is_named_with_its_row(tmp_path):
         load(tmp_path / "reviews.xlsx")
 
 
+def test_a_first_sheet_without_cells_has_no_column(tmp_path):
+    (tmp_path / "reviews.xlsx").write_bytes(sheet([[]]))
+    with pytest.raises(DatasetError, match=r"reviews\.xlsx has no column 'stars'\. It has none\."):
+        load(tmp_path / "reviews.xlsx")
+
+
 def test_what_is_no_sheet_is_one_sentence(tmp_path):
     (tmp_path / "reviews.xlsx").write_bytes(b"PK")
     with pytest.raises(DatasetError, match=r"reviews\.xlsx cannot be read as an Excel file \(.*\)\. Save it again"):

@@ -78,6 +78,10 @@ GOOD = '[q]\ntype = "choice"\ninstructions = "Which?"\n'
         (GOOD + 'options = ["caf\\u00e9", "cafe\\u0301"]', "all different"),
         (GOOD + 'options = ["a", "b"]\nnone = "A"', "all different and none blank; found ['a', 'b', 'A']"),
         (GOOD, "`options` are two or more"),
+        (
+            GOOD + 'options = ["a", "b"]\n["Q "]\ntype = "yes-no"\ninstructions = ""',
+            "names of questions are all different; found ['q', 'Q ']",
+        ),
         (GOOD + 'options = "a,b"', "`options` is a table or a list; found a text"),
         (
             GOOD + "options = {a = 1, b = 2}",

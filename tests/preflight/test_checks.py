@@ -115,6 +115,8 @@ def test_a_class_that_no_query_has_is_named():
 def test_demonstrations_that_cannot_show_all_labels_are_noted():
     (one,) = set_finding("zoo", Sets(10, 10, 4), n_labels=6)
     assert one.text == "10 of 10 demonstration sets lack a label: 4 demonstrations cannot show 6 labels."
+    (one,) = set_finding("zoo", Sets(10, 10, 1), n_labels=6)
+    assert "1 demonstration cannot show 6 labels" in one.text
     (other,) = set_finding("zoo", Sets(10, 3, 6), n_labels=6)
     assert other.text == "3 of 10 demonstration sets lack a label."
     assert list(set_finding("zoo", Sets(10, 0, 4), n_labels=2)) == []
