@@ -12,13 +12,16 @@ from datetime import datetime
 from importlib.util import find_spec
 from pathlib import Path
 
-from evaluator.errors import ConfigError
+from evaluator.errors import ConfigError, WriteError
 from evaluator.exports.base import ExportedRun
+from evaluator.redaction import without_secrets
 from evaluator.report.notes import first_definition
 
 PROJECT = "evaluator"  # project of Weights & Biases, experiment of MLflow
 EXTRA_NUMBERS = ("ci_low", "ci_high", "chance", "majority", "max_random")
 """Columns of schemas.METRICS that are logged as further numbers of a metric."""
+
+MAX_WORD = 100  # characters of a dataset in the name of a number; MLflow allows 250 for the name
 
 MLFLOW_DATABASE = "mlflow.db"
 MLFLOW_ARTIFACTS = "artifacts"
@@ -75,10 +78,16 @@ def numbers(run: ExportedRun) -> dict[str, float]:
     """
     rows = run.texts.headlines(first_definition(run.metrics))
     several = rows["suite"].n_unique() > 1
+    datasets: dict[str, str] = {}
+    for dataset in sorted({*rows["dataset"]}):
+        # Replace what one of the trackers refuses in names: characters, words of dots, long names.
+        word = re.sub(r"[^\w. :-]|^\.+$", "_", dataset)[:MAX_WORD]
+        while word in datasets.values():  # two datasets, such as a? and a!, can have the same word
+            word += "_"
+        datasets[dataset] = word
     found: dict[str, float | None] = {}
     for row in rows.sort("suite", "part", "dataset", "method", "metric").iter_rows(named=True):
-        words = [row["suite"]] * several + [row["part"], row["dataset"], row["method"], row["metric"]]
-        # Replace the characters that one of the trackers refuses in names.
+        words = [row["suite"]] * several + [row["part"], datasets[row["dataset"]], row["method"], row["metric"]]
         name = "/".join(re.sub(r"[^\w. :-]", "_", word) for word in words)
         found |= {name: row["value"], **{f"{name}/{column}": row.get(column) for column in EXTRA_NUMBERS}}
     return {name: float(value) for name, value in found.items() if value is not None and abs(value) < float("inf")}
@@ -129,12 +138,29 @@ def _log_to_wandb(run: ExportedRun, folder: Path) -> Path:
 
 
 def _log_to_mlflow(run: ExportedRun, folder: Path) -> Path:
-    """Write a run to MLFLOW_TRACKING_URI, returning the folder, or else to a SQLite database, returning its path."""
-    from mlflow.entities import Metric, Param  # imported here, because the package is an extra
-    from mlflow.tracking import MlflowClient
+    """Write a run to MLFLOW_TRACKING_URI, returning the folder, or else to a SQLite database, returning its path.
 
+    Raises WriteError, with the reason of MLflow, if it does not take the run.
+    """
+    from mlflow.exceptions import MlflowException  # imported here, because the package is an extra
+
+    os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "3")  # by default, MLflow waits minutes for a server
     folder.mkdir(parents=True, exist_ok=True)
     own = os.environ.get("MLFLOW_TRACKING_URI")
+    try:
+        _send_to_mlflow(run, folder, own)
+    except MlflowException as error:
+        where, what = own or str(folder / MLFLOW_DATABASE), str(error).strip().partition("\n")[0].rstrip(".")
+        hint = "Check MLFLOW_TRACKING_URI, or unset it to write a database." if own else "Choose another folder."
+        raise WriteError(without_secrets(f"MLflow cannot write the run to {where}: {what}. {hint}")) from error
+    return folder / MLFLOW_DATABASE if own is None else folder
+
+
+def _send_to_mlflow(run: ExportedRun, folder: Path, own: str | None) -> None:
+    """Write a run to the server or database `own`, or to a SQLite database in the folder if this is None."""
+    from mlflow.entities import Metric, Param
+    from mlflow.tracking import MlflowClient
+
     client = MlflowClient(tracking_uri=own or f"sqlite:///{(folder / MLFLOW_DATABASE).absolute()}")
     found = client.get_experiment_by_name(PROJECT)
     location = None if own else (folder / MLFLOW_ARTIFACTS).absolute().as_uri()
@@ -150,7 +176,6 @@ def _log_to_mlflow(run: ExportedRun, folder: Path) -> Path:
     for path in run.attachments():
         client.log_artifact(logged, str(path), path.parent.name if path.parent.name == "tables" else None)
     client.set_terminated(logged, end_time=finished)
-    return folder / MLFLOW_DATABASE if own is None else folder
 
 
 WANDB = Tracker(

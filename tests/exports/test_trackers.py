@@ -9,6 +9,7 @@ from typing import Any
 import polars as pl
 import pytest
 
+from evaluator.errors import WriteError
 from evaluator.exports import TRACKERS, trackers
 from evaluator.exports.trackers import Tracker, numbers, settings
 from evaluator.runs.export import export, exported_run
@@ -97,6 +98,25 @@ def test_names_have_only_characters_that_trackers_take(made):
         set(name) <= set("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-. :/")
         for name in numbers(made)
     )
+
+
+def test_datasets_with_names_that_trackers_refuse_each_keep_their_numbers(made):
+    one = made.metrics.filter(metric="accuracy", definition="paper").head(1)
+    names = ["a?", "a!", "a_", "..", ".", "x" * 300, "x" * 301, "a/b"]
+    rows = [one.with_columns(dataset=pl.lit(name), value=pl.lit(float(number))) for number, name in enumerate(names)]
+    found = numbers(replace(made, metrics=pl.concat(rows)))
+    (part, method) = one.row(0, named=True)["part"], one.row(0, named=True)["method"]
+    datasets = ["a__", "a_", "a___", "__", "_", "x" * 100, "x" * 100 + "_", "a_b"]
+    values = {name: found[f"{part}/{name}/{method}/accuracy"] for name in datasets}
+    assert values == {name: float(number) for number, name in enumerate(datasets)}
+
+
+def test_a_server_that_does_not_take_a_run_is_named_without_its_password(measured_folder, tmp_path, monkeypatch):
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "nothing://user:hunter2@host")
+    with pytest.raises(
+        WriteError, match=r"MLflow cannot write the run to nothing://\*\*\*@host: .* MLFLOW_TRACKING_URI"
+    ):
+        export(measured_folder, "mlflow", tmp_path / "out")
 
 
 def test_mlflow_reads_back_what_was_run(measured_folder, tmp_path, monkeypatch):
