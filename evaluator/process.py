@@ -107,6 +107,7 @@ def _not_for_vllm(function: Callable[[], None]) -> Callable[[], None]:
 
 
 def _is_called_by_vllm() -> bool:
+    """Return whether vLLM called the function that asks."""
     return str(sys._getframe(2).f_globals.get("__name__", "")).startswith("vllm.")
 
 
