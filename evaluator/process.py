@@ -38,7 +38,7 @@ _COLLECTIONS = (10_000, 10, 100)
 
 
 def tune_process() -> None:
-    """Configure the memory of Polars and of the C library, and Python's garbage collector, for the whole process.
+    """Configure the memory of Polars and of the C library, garbage collection and MLflow's retries, for the process.
 
     Call it before Polars is imported. Environment variables that the user has set are not changed.
     """
@@ -46,6 +46,7 @@ def tune_process() -> None:
     os.environ.setdefault(ALLOCATOR, "muzzy_decay_ms:0")
     memory_mb = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 10**6
     os.environ.setdefault(TABLE_MEMORY, str(sorted((*_TABLE_MB, memory_mb // _TABLE_SHARE))[1]))
+    os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "3")  # by default, it waits minutes for a lost server
     keep_freed_memory()
     _collect_seldom()
 

@@ -80,7 +80,7 @@ def test_only_young_garbage_is_collected_for_vllm_and_all_for_others() -> None:
 
 
 FROZEN = """
-import gc, weakref
+import gc
 from evaluator.process import leave_out_imports, tune_process
 
 leave_out_imports()

@@ -128,6 +128,17 @@ def file_name(name: str) -> str:
     return allowed.encode()[:200].decode(errors="ignore")
 
 
+def distinct(name: str, taken: set[str]) -> str:
+    """Return a name with "_" at its end until it is not among the taken ones, and add it to them.
+
+    Different names, such as a:b and a/b, become equal where a format replaces characters.
+    """
+    while name in taken:
+        name += "_"
+    taken.add(name)
+    return name
+
+
 def answered_groups(predictions: pl.DataFrame, metrics: pl.DataFrame, prompts: pl.DataFrame) -> Iterator[AnsweredGroup]:
     """Yield the answers of every part that has an accuracy, under the first measured definition.
 

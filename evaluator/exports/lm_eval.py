@@ -27,10 +27,7 @@ def _files(run: base.ExportedRun) -> Iterator[base.ExportedFile]:
         samples = [sample for group in groups for sample in _samples(group)]
         of_samples = (one["doc_hash"] + one["prompt_hash"] + one["target_hash"] for one in samples)
         hashes[task] = base.sha256("".join(of_samples))
-        name = base.file_name(task)
-        while name in names:  # two tasks, such as a:b and a/b, can have the same file name
-            name += "_"
-        names.add(name)
+        name = base.distinct(base.file_name(task), names)
         yield base.ExportedFile(f"{folder}/samples_{name}_{date}.jsonl", base.json_lines(iter(samples)))
     results = base.json_text(_results(run) | {"task_hashes": hashes}, indent=2)
     yield base.ExportedFile(f"{folder}/results_{date}.json", results.encode())

@@ -6,14 +6,14 @@ baselines of guessing. All tables and the page are attached as files.
 
 import os
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from datetime import datetime
 from importlib.util import find_spec
 from pathlib import Path
 
 from evaluator.errors import ConfigError, WriteError
-from evaluator.exports.base import ExportedRun
+from evaluator.exports.base import ExportedRun, distinct
 from evaluator.redaction import without_secrets
 from evaluator.report.notes import first_definition
 
@@ -21,7 +21,7 @@ PROJECT = "evaluator"  # project of Weights & Biases, experiment of MLflow
 EXTRA_NUMBERS = ("ci_low", "ci_high", "chance", "majority", "max_random")
 """Columns of schemas.METRICS that are logged as further numbers of a metric."""
 
-MAX_WORD = 100  # characters of a dataset in the name of a number; MLflow allows 250 for the name
+MAX_WORD = 100  # characters of a dataset, or another part of a number's name; MLflow allows 250 for the name
 
 MLFLOW_DATABASE = "mlflow.db"
 MLFLOW_ARTIFACTS = "artifacts"
@@ -77,20 +77,19 @@ def numbers(run: ExportedRun) -> dict[str, float]:
     Ends of intervals and baselines are named METRIC/COLUMN. Values that are not finite are left out.
     """
     rows = run.texts.headlines(first_definition(run.metrics))
-    several = rows["suite"].n_unique() > 1
-    datasets: dict[str, str] = {}
-    for dataset in sorted({*rows["dataset"]}):
-        # Replace what one of the trackers refuses in names: characters, words of dots, long names.
-        word = re.sub(r"[^\w. :-]|^\.+$", "_", dataset)[:MAX_WORD]
-        while word in datasets.values():  # two datasets, such as a? and a!, can have the same word
-            word += "_"
-        datasets[dataset] = word
+    columns = ["suite"] * (rows["suite"].n_unique() > 1) + ["part", "dataset", "method", "metric"]
+    words = {column: _words(rows[column]) for column in columns}
     found: dict[str, float | None] = {}
     for row in rows.sort("suite", "part", "dataset", "method", "metric").iter_rows(named=True):
-        words = [row["suite"]] * several + [row["part"], datasets[row["dataset"]], row["method"], row["metric"]]
-        name = "/".join(re.sub(r"[^\w. :-]", "_", word) for word in words)
+        name = "/".join(words[column][row[column]] for column in columns)
         found |= {name: row["value"], **{f"{name}/{column}": row.get(column) for column in EXTRA_NUMBERS}}
     return {name: float(value) for name, value in found.items() if value is not None and abs(value) < float("inf")}
+
+
+def _words(names: Iterable[str]) -> dict[str, str]:
+    """Return name -> distinct word, without what one of the trackers refuses: characters, words of dots, long words."""
+    taken = set[str]()
+    return {name: distinct(re.sub(r"[^\w. :-]|^\.+$", "_", name)[:MAX_WORD], taken) for name in sorted({*names})}
 
 
 def _log_to_wandb(run: ExportedRun, folder: Path) -> Path:
@@ -144,7 +143,6 @@ def _log_to_mlflow(run: ExportedRun, folder: Path) -> Path:
     """
     from mlflow.exceptions import MlflowException  # imported here, because the package is an extra
 
-    os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "3")  # by default, MLflow waits minutes for a server
     folder.mkdir(parents=True, exist_ok=True)
     own = os.environ.get("MLFLOW_TRACKING_URI")
     try:
