@@ -3,8 +3,9 @@
     python -m benchmarks.readme_table [--write]
 
 README has the throughput of every workload and tool at one commit: the commit with the most workloads and tools in
-results/throughput.csv, or the latest of several. docs/benchmarks.md has the latest rows of every case of every
-benchmark, including lost races; every line names the measured commit (with a + if there were uncommitted changes).
+results/throughput.csv, or the latest of several. docs/benchmarks.md has the latest rows of every case and machine of
+every benchmark, including lost races; every line names the measured commit (with a + if there were uncommitted
+changes).
 """
 
 import re
@@ -87,7 +88,7 @@ def _millions(case: str) -> int:
 
 
 def throughput_lines(path: Path) -> str:
-    """Return a Markdown table with one row per workload and tool, with quartiles of its times in the latest race."""
+    """Return a Markdown table of the latest race of every workload and machine, with quartiles of each tool's times."""
     rows = _latest(read_rows(path))
     heads = ["workload", "tool", "prompts/s", "scoring: median s (quartiles), prompts", "whole: median s (quartiles)"]
     heads += ["MiB", "evaluator is", "commit", "device"]
@@ -116,9 +117,8 @@ def _throughput_cells(row: dict[str, Any]) -> list[str]:
 
 
 def _latest(rows: pl.DataFrame) -> pl.DataFrame:
-    """Return the rows of the latest race of every case, on CPUs and on every kind of GPU."""
-    gpu = pl.col("device").str.extract("(NVIDIA.*)")
-    return rows.filter(pl.col("date") == pl.col("date").max().over("case", gpu))
+    """Return the rows of the latest race of every case on every machine."""
+    return rows.filter(pl.col("date") == pl.col("date").max().over("case", "device"))
 
 
 def _of_fullest_commit(rows: pl.DataFrame) -> pl.DataFrame:

@@ -81,6 +81,7 @@ def test_the_fullest_commit_is_shown_whole_and_elsewhere_the_latest_race_of_each
         "2026-01-02,new0000,CPU,v,PVI,plain vLLM,9,8,8,prompts,3,2,2,2,2,2,4,5,5,5,90,0.5",
         "2026-01-03,new0000,CPU,v,one dataset,evaluator,9,8,8,prompts,3,4,3,5,3,5,2.5,7,7,7,100,1",
         "2026-01-04,few0000,GPU,v,search,evaluator,9,8,8,prompts,3,4,3,5,3,5,33,7,7,7,100,1",
+        "2026-01-05,one0000,CPU 2,v,PVI,evaluator,9,8,8,prompts,3,4,3,5,3,5,6,7,7,7,100,1",
     ]
     path = tmp_path / "throughput.csv"
     path.write_text("\n".join([THROUGHPUT_HEAD, *rows]) + "\n")
@@ -93,4 +94,5 @@ def test_the_fullest_commit_is_shown_whole_and_elsewhere_the_latest_race_of_each
     lines = throughput_lines(path)
     assert "| PVI | evaluator | 2 | 4 (3-5), 8 of 8 | 9 (8-10) | 100 | 1 times as fast | new0000 | CPU |" in lines
     assert "| search | evaluator | 33 | 4 (3-5), 8 of 8 | 7 (7-7) | 100 | 1 times as fast | few0000 | GPU |" in lines
+    assert "| PVI | evaluator | 6 | 4 (3-5), 8 of 8 | 7 (7-7) | 100 | 1 times as fast | one0000 | CPU 2 |" in lines
     assert "old0000" not in lines
