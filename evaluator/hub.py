@@ -31,21 +31,25 @@ def hub_snapshot(
         error: class of the errors to raise.
         hint: last sentence of their messages.
 
-    Raises `error` if the repository does not exist or is not open to this user, or if the hub cannot be reached.
+    Raises `error` if the repository does not exist or is not open to this user, or if the hub cannot be reached and
+    files are missing; for a dataset also if the cache does not tell, so that no split is read without its last files.
     """
-    from huggingface_hub import snapshot_download
+    from huggingface_hub import get_cached_repo_tree, snapshot_download
 
     with _refusals(repository, kind, revision, error, hint):
-        return Path(snapshot_download(repository, repo_type=kind, revision=revision, allow_patterns=list(patterns)))
+        folder = Path(snapshot_download(repository, repo_type=kind, revision=revision, allow_patterns=list(patterns)))
+        if kind == "dataset":
+            get_cached_repo_tree(repository, repo_type=kind, revision=folder.name)  # raises without a list of files
+        return folder
 
 
 def hub_files(repository: str, revision: str, *, error: type[EvaluatorError], hint: str) -> list[str]:
     """Return the paths of a dataset repository's files, sorted.
 
-    If the hub cannot be reached, these are the Parquet files in the local cache. Raises `error` as hub_snapshot does.
+    If the hub cannot be reached, the list is from the local cache. Raises `error` as hub_snapshot does.
     """
-    from huggingface_hub import HfApi, snapshot_download
-    from huggingface_hub.errors import HfHubHTTPError, HTTPError, LocalEntryNotFoundError
+    from huggingface_hub import HfApi, get_cached_repo_tree
+    from huggingface_hub.errors import CachedRepoTreeNotFoundError, HfHubHTTPError, HTTPError
 
     with _refusals(repository, "dataset", revision, error, hint):
         try:
@@ -53,9 +57,9 @@ def hub_files(repository: str, revision: str, *, error: type[EvaluatorError], hi
         except HfHubHTTPError:  # the hub was reached and refuses the request
             raise
         except (OSError, HTTPError):  # no network, or HF_HUB_OFFLINE
-            with suppress(LocalEntryNotFoundError):
-                cached = snapshot_download(repository, repo_type="dataset", revision=revision, local_files_only=True)
-                return sorted(path.relative_to(cached).as_posix() for path in Path(cached).rglob("*.parquet"))
+            with suppress(CachedRepoTreeNotFoundError):
+                files = get_cached_repo_tree(repository, repo_type="dataset", revision=revision)
+                return sorted(file.path for file in files)
             raise
 
 
@@ -78,8 +82,9 @@ def _refusals(
     except errors.RepositoryNotFoundError as cause:
         raise error(f"{missing}: no {kind} on the hub has this name. {hint}") from cause
     # HTTPError: of the HTTP client that the library uses; RuntimeError: from hf_xet, which transfers large files.
-    except (errors.HTTPError, OSError, RuntimeError) as cause:
+    except (errors.HTTPError, errors.CachedRepoTreeNotFoundError, OSError, RuntimeError) as cause:
         raise error(
-            f"{missing}: it is not in the local hub cache, and the hub cannot be reached. Run once with a network and "
-            f"without HF_HUB_OFFLINE. {hint} (The first cause: {str(cause).partition('. ')[0]}.)"
+            f"{missing}: it is not in the local hub cache, or may be incomplete there, and the hub cannot be reached. "
+            f"Run once with a network and without HF_HUB_OFFLINE. {hint} (The first cause: "
+            f"{str(cause).partition('. ')[0]}.)"
         ) from cause

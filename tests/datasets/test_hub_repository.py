@@ -15,7 +15,7 @@ from evaluator.errors import ConfigError, DatasetError
 from evaluator.files.json_files import read_json
 from tests.command_line import command
 from tests.datasets.hub_server import Hub
-from tests.datasets.test_lu_2023_hub import ask, hub
+from tests.datasets.test_lu_2023_hub import ask, forget_files, hub
 
 pytestmark = pytest.mark.usefixtures("without_pages")
 
@@ -129,11 +129,29 @@ def test_a_pinned_commit_is_the_one_that_is_read(hub):
 
 def test_without_a_network_what_was_downloaded_is_read_again(hub, monkeypatch):
     add_reviews(hub)
+    add(hub, "default/validation/0000.parquet", rows(6, first=300))  # not read: the test split has labels
     first = load()
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
     asked = len(hub.asked)
     assert load().fingerprint == first.fingerprint
     assert len(hub.asked) == asked
+
+
+def test_without_a_network_a_split_is_refused_if_some_of_its_files_may_be_missing(hub, monkeypatch, tmp_path):
+    add_reviews(hub)
+    add(hub, "default/test/0001.parquet", rows(6, first=200))
+    whole = load()
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+    last = next((tmp_path / "hf").rglob("snapshots/*/default/test/0001.parquet"))
+    target = last.readlink()
+    last.unlink()  # as a download that was interrupted leaves the cache
+    with pytest.raises(DatasetError, match=r"hub cannot be reached\. Run once with a network"):
+        load()
+    last.symlink_to(target)
+    assert load().fingerprint == whole.fingerprint
+    forget_files(tmp_path, monkeypatch)
+    with pytest.raises(DatasetError, match=r"hub cannot be reached\. Run once with a network"):
+        load()
 
 
 def test_what_is_not_there_is_said_in_a_sentence(hub, monkeypatch):

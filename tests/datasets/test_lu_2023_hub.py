@@ -1,3 +1,4 @@
+import shutil
 from collections import defaultdict
 from pathlib import Path
 
@@ -63,6 +64,14 @@ def ask(hub, folder, monkeypatch):
     monkeypatch.setattr("huggingface_hub.constants.HUGGINGFACE_CO_URL_TEMPLATE", file_url)
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(folder / "hf" / "hub"))
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", False)
+
+
+def forget_files(folder, monkeypatch):
+    """Move the cache, and make it that of a version of the library that keeps no list of the files of a repository."""
+    moved = (folder / "hf" / "hub").rename(folder / "hf" / "moved")
+    for lists in [*moved.rglob("trees")]:
+        shutil.rmtree(lists)
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(moved))
 
 
 def load(*names, data=(), query_every_row=False):
@@ -185,6 +194,9 @@ def test_a_second_load_needs_no_network_and_gives_the_same(tmp_path, monkeypatch
         DatasetError, match=r"(?s)'nyu-mll/glue' was not found.*hub cannot be reached.*Run once with a netw"
     ):
         load("cola")
+    forget_files(tmp_path, monkeypatch)
+    with pytest.raises(DatasetError, match=r"(?s)may be incomplete there, and the hub cannot be reached"):
+        load("rte")
 
 
 def test_a_table_of_other_columns_is_refused_with_those_found_and_expected(hub):
