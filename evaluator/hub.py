@@ -15,6 +15,7 @@ def hub_snapshot(
     kind: Kind,
     patterns: Sequence[str],
     *,
+    ignored: Sequence[str] = (),
     revision: str | None = None,
     error: type[EvaluatorError],
     hint: str,
@@ -26,7 +27,8 @@ def hub_snapshot(
     Args:
         repository: owner/name.
         kind: kind of the repository.
-        patterns: glob patterns of file paths.
+        patterns: glob patterns of file paths, in which `*` stands for slashes, too.
+        ignored: patterns of files that are not downloaded, and not missed.
         revision: branch, tag or commit; None: the default branch.
         error: class of the errors to raise.
         hint: last sentence of their messages.
@@ -37,7 +39,15 @@ def hub_snapshot(
     from huggingface_hub import get_cached_repo_tree, snapshot_download
 
     with _refusals(repository, kind, revision, error, hint):
-        folder = Path(snapshot_download(repository, repo_type=kind, revision=revision, allow_patterns=list(patterns)))
+        folder = Path(
+            snapshot_download(
+                repository,
+                repo_type=kind,
+                revision=revision,
+                allow_patterns=list(patterns),
+                ignore_patterns=list(ignored),
+            )
+        )
         if kind == "dataset":
             get_cached_repo_tree(repository, repo_type=kind, revision=folder.name)  # raises without a list of files
         return folder

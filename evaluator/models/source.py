@@ -534,6 +534,16 @@ _HOSTED = re.compile(r"(?i)(^|/)(gpt-\d|chatgpt|o\d(-|$)|claude|gemini|grok|mist
 """Pattern for names of models that are only available as hosted services, without published weights."""
 
 
+_NOT_READ = ["consolidated*", "*LICENSE*", "*NOTICE*", "README*", "requirements*"]
+"""Patterns of files of a hub model that nothing reads, such as Mistral's own copy of the weights.
+
+They and those of _READ_BY_CODE are not downloaded, nor missed where another program has filled the hub's cache.
+"""
+
+_READ_BY_CODE = ["*.py", *(f"*/*{end}" for end in (".json", ".model", ".txt", ".safetensors", ".bin"))]
+"""Patterns of files that nothing but a model's own code reads: the code itself, and files below the top."""
+
+
 def _hub_folder(config: ModelConfig, needs_weights: bool) -> Path:
     """Return the folder of a hub model's files, downloaded unless cached; *.bin files only if none is safetensors."""
     patterns = ["*.json", "*.jinja", "*.model", "*.txt", "*.py", *(["*.safetensors"] if needs_weights else [])]
@@ -542,7 +552,8 @@ def _hub_folder(config: ModelConfig, needs_weights: bool) -> Path:
     hint = f"There is no folder {config.model!r} either.{near} Give the path of a model folder, or a hub name."
     if _HOSTED.search(config.model):
         hint += " `evaluator ask` asks models of hosted services (docs/decisions.md)."
-    options: dict[str, Any] = {"revision": config.revision, "error": ModelError, "hint": hint}
+    ignored = _NOT_READ if config.trust_remote_code else [*_NOT_READ, *_READ_BY_CODE]
+    options: dict[str, Any] = {"ignored": ignored, "revision": config.revision, "error": ModelError, "hint": hint}
     folder = hub_snapshot(config.model, "model", patterns, **options)
     is_enough = not needs_weights or weight_files(folder)
     return folder if is_enough else hub_snapshot(config.model, "model", ["*.bin"], **options)

@@ -1,4 +1,4 @@
-"""A Hugging Face hub of this machine's own: datasets as Parquet at refs/convert/parquet, over HTTP as the real one."""
+"""A Hugging Face hub of this machine's own, over HTTP as the real one: models, and datasets at refs/convert/parquet."""
 
 import hashlib
 import io
@@ -12,6 +12,7 @@ from urllib.parse import unquote, urlsplit
 import polars as pl
 
 PARQUET = "refs/convert/parquet"
+MAIN = "main"
 
 
 class Hub:
@@ -58,6 +59,7 @@ def _handler(hub: Hub) -> type[BaseHTTPRequestHandler]:
 
         def answer(self) -> None:
             parts = urlsplit(self.path).path.strip("/").split("/")
+            parts = parts if parts[0] in ("api", "datasets") else ["models", *parts]
             if len(parts) < 6:  # what else the library wonders about
                 self.refuse(404, "EntryNotFound")
             elif parts[0] == "api":
@@ -73,7 +75,7 @@ def _handler(hub: Hub) -> type[BaseHTTPRequestHandler]:
             if repository in hub.gated:
                 return self.refuse(403, "GatedRepo")
             commit = hub.commit(repository)
-            if revision not in (PARQUET, commit) or repository in hub.without_parquet:
+            if revision not in (PARQUET, MAIN, commit) or repository in hub.without_parquet:
                 return self.refuse(404, "RevisionNotFound")
             files = hub.repositories[repository]
             if verb == "revision":

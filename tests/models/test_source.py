@@ -11,6 +11,7 @@ from threading import Event
 from typing import Any
 
 import pytest
+from huggingface_hub import snapshot_download
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from transformers import AutoTokenizer
@@ -24,6 +25,10 @@ from evaluator.models.embedded.llama import LlamaSize, make_random_llama
 from evaluator.models.source import ModelSource, find_model, loaded_bytes
 from evaluator.tokens.boundary import tokenise_prompts
 from tests.command_line import command
+from tests.datasets.hub_server import Hub
+from tests.datasets.test_lu_2023_hub import hub
+
+__all__ = ["hub"]
 
 
 @pytest.fixture
@@ -464,6 +469,38 @@ def test_pickled_weights_are_downloaded_only_where_a_hub_model_has_no_others(
     weights = {path.name for path in tmp_path.iterdir()} - {"config.json"}
     expected = {"pytorch_model.bin"} if len(asked) == 2 else {"model.safetensors"} & {*files}
     assert weights == (expected if needs_weights else set())
+
+
+UNREAD = ["original/params.json", "consolidated.safetensors", "LICENSE.txt", "modeling.py"]
+
+
+@pytest.fixture
+def published(hub: Hub, tiny_model: Path) -> list[str]:
+    """Publish the tiny model as org/name on a hub, with files that no engine reads; return the files that one reads."""
+    files = {path.name: path.read_bytes() for path in tiny_model.iterdir()}
+    hub.repositories["org/name"] = files | {name: name.encode() for name in UNREAD}
+    return sorted(f"org/name/{name}" for name in files)
+
+
+def test_of_a_hub_model_only_files_that_an_engine_reads_are_downloaded(hub, published, tiny_model):
+    assert find_model(ModelConfig(model="org/name")).fingerprint == found(tiny_model).fingerprint
+    assert sorted(hub.asked) == published
+    find_model(ModelConfig(model="org/name", trust_remote_code=True))
+    assert {*hub.asked} - {*published} == {"org/name/original/params.json", "org/name/modeling.py"}
+
+
+def test_a_hub_model_that_another_program_has_downloaded_is_read_without_a_network(
+    hub, published, tiny_model, monkeypatch
+):
+    # As vLLM downloads models: weights, and JSON files of the top.
+    patterns = {
+        "allow_patterns": ["*.safetensors", "*.json"],
+        "ignore_patterns": ["original/*", "onnx/*", "consolidated*"],
+    }
+    snapshot_download("org/name", **patterns)
+    assert sorted(hub.asked) == published
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+    assert find_model(ModelConfig(model="org/name")).fingerprint == found(tiny_model).fingerprint
 
 
 def test_sizes_at_the_ends_of_their_ranges_are_taken(copied):
