@@ -12,7 +12,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable
-from functools import wraps
+from functools import cache, wraps
 from pathlib import Path
 from tempfile import gettempdir
 
@@ -147,6 +147,21 @@ def run_limited(program: str, given: bytes, *, seconds: int = LIMITED_S) -> byte
     if ended.returncode:
         raise ValueError(message if ended.returncode > 0 else f"its reader ends with signal {-ended.returncode}")
     return ended.stdout
+
+
+@cache
+def _first_process() -> int:
+    """Return the id of the process of the first call; a forked process inherits the id of its parent."""
+    return os.getpid()
+
+
+def require_unforked() -> None:
+    """Raise ConfigError in a process that was forked after a call in its parent: Polars would hang there."""
+    if _first_process() != os.getpid():
+        raise ConfigError(
+            "This process was forked from one that had used evaluator, and Polars would wait in it for ever. Start it "
+            'with multiprocessing.get_context("spawn"), or with joblib\'s backend loky.'
+        )
 
 
 def ensure_home() -> None:

@@ -44,6 +44,7 @@ from evaluator.engine.replicas import EngineLoader
 from evaluator.errors import ConfigError, InputError, shown
 from evaluator.files.digests import fingerprint
 from evaluator.methods.base import predict
+from evaluator.process import require_unforked
 from evaluator.progress import finish
 from evaluator.prompts.demonstrations import own_demonstrations
 from evaluator.prompts.rows import PromptPlan, requests
@@ -176,7 +177,7 @@ class InContextClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             ConfigError, TemplateError: parameters that do not fit.
         """
         config = self._config()
-        is_text = _is_text(X)
+        is_text = _is_text(X := _listed(X))  # noqa: N806
         rows, y = self._validated(X, y)
         self.classes_, gold = np.unique(y, return_inverse=True)
         if len(self.classes_) < 2:
@@ -233,21 +234,26 @@ class InContextClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     def _validated(self, X: Any, *y: Any, reset: bool = True) -> Any:  # noqa: N803
         """Return X, or X and y, after scikit-learn's checks. Raises InputError for input that it refuses."""
-        is_text = _is_text(X)
+        require_unforked()
+        is_text = _is_text(X := _listed(X))  # noqa: N806
         # Converted here, because NumPy would turn a missing cell among texts into the text "None" or "nan".
         X = np.array([_text(cell) for cell in X], dtype=object) if is_text else _columns(X)  # noqa: N806
         try:
             # NaN passes here: _examples() refuses it, with the number of its row.
             checks = {"reset": reset, "dtype": None, "ensure_2d": not is_text, "ensure_all_finite": False}
             for number, label in enumerate(np.ravel(np.asarray(y[0], dtype=object)) if y and y[0] is not None else ()):
-                if _is_missing(label):
+                # Of a NaN beside texts, NumPy would make the class "nan".
+                if _is_missing(label) or (isinstance(label, float) and math.isnan(label)):
                     raise ValueError(f"y, row {number} (from 0): the class is missing. Fill or remove it.")
-            validated = validate_data(self, X, *y, **checks)
+            validated = validate_data(self, X, *(each if each is None else _classes(each) for each in y), **checks)
             if y:
                 check_classification_targets(validated[1])
             return validated
         except (TypeError, ValueError) as error:
-            raise InputError("X is one text. Give a list of texts." if isinstance(X, str) else str(error)) from error
+            what = "one text" if isinstance(X, str) else f"of the type {type(X).__name__} and holds no texts"
+            has_rows = isinstance(X, list | tuple) and X and isinstance(X[0], list | tuple | np.ndarray)
+            is_table = has_rows or hasattr(X, "__array__") or hasattr(X, "dtype")  # scikit-learn's message fits
+            raise InputError(str(error) if is_table else f"X is {what}. Give a list of texts.") from error
 
     def _config(self) -> RunConfig:
         """Return the configuration of a run. Raises ConfigError for parameters that do not fit."""
@@ -324,6 +330,23 @@ class InContextClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         scored = (draw if self.progress else finish)(score_run(built, resolved, data, loader, keep_loaded=True))
         run = complete_run(scored_run(built, scored.stores), scored.stores)
         return predict(run.scored, run.methods, config.definitions).collect()
+
+
+def _listed(X: Any) -> Any:  # noqa: N803
+    """Return a column of PyArrow or of `datasets` as a list and a lazy frame as a frame; anything else unchanged."""
+    if isinstance(X, pl.LazyFrame):
+        return X.collect()
+    is_column = hasattr(X, "to_pylist") and not hasattr(X, "column_names")
+    return list(X.to_pylist() if is_column else X) if is_column or type(X).__name__ == "Column" else X
+
+
+def _classes(y: Any) -> Any:
+    """Return classes as an array. NumPy infers the type of objects, so that whole numbers among them are accepted.
+
+    scikit-learn would make floats of pandas' nullable types, which merges large numbers and writes true as 1.
+    """
+    classes = np.asarray(y)
+    return np.array(classes.tolist()) if classes.dtype == object else classes
 
 
 def _is_text(X: Any) -> bool:  # noqa: N803

@@ -28,6 +28,7 @@ from evaluator.config import flag
 from evaluator.errors import ConfigError, EvaluatorError, StoreError, require_known
 from evaluator.files.digests import short_digest
 from evaluator.files.whole import write_bytes
+from evaluator.process import require_unforked
 from evaluator.progress import finish
 from evaluator.report.notes import first_definition
 from evaluator.run import pipeline
@@ -198,6 +199,7 @@ def _folder(out: str | Path | None) -> tuple[Path, object]:
 
     A finalizer removes the folder and not TemporaryDirectory, which would warn.
     """
+    require_unforked()
     if out is not None:
         # Absolute, because tables are read later, perhaps after a change of the working folder.
         return Path(os.path.expanduser(out)).absolute(), None

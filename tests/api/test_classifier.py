@@ -1,5 +1,6 @@
 """The scikit-learn classifier: scikit-learn's own checks, and the same answers as a run gives."""
 
+import multiprocessing
 import pickle
 import warnings
 from collections.abc import Iterator
@@ -7,6 +8,7 @@ from datetime import datetime
 from typing import Any
 from unittest.mock import patch
 
+import datasets
 import numpy as np
 import pandas as pd
 import polars as pl
@@ -139,6 +141,75 @@ def test_pandas_missing_class_is_one_sentence_with_its_row(kind):
     labels = pd.Series(["1", None], dtype="string").astype(kind)
     with pytest.raises(InputError, match=r"^y, row 1 \(from 0\): the class is missing"):
         evaluator.InContextClassifier(**FAKE).fit(TEXTS[:2], labels)
+
+
+@pytest.mark.parametrize("kind", ["boolean", "bool[pyarrow]", "category", object])
+def test_truth_values_of_every_type_are_the_same_classes(kind):
+    """scikit-learn makes floats of pandas' types, and a prompt would say 1 for True; it refuses objects."""
+    plain = evaluator.InContextClassifier(**FAKE).fit(TEXTS, [False, True] * 20)
+    found = evaluator.InContextClassifier(**FAKE).fit(TEXTS, pd.Series([False, True] * 20, dtype=kind))
+    assert found.classes_.dtype == bool
+    np.testing.assert_array_equal(found.predict_proba(["a film"]), plain.predict_proba(["a film"]))
+
+
+@pytest.mark.parametrize("kind", ["Int64", object])
+def test_large_whole_numbers_stay_different_classes(kind):
+    numbers = [2**60 + 1, 2**60 + 2, 5, 6]
+    found = evaluator.InContextClassifier(**FAKE).fit(TEXTS, pd.Series(numbers * 10, dtype=kind))
+    assert found.classes_.tolist() == sorted(numbers)
+
+
+@pytest.mark.parametrize("labels", [["a", float("nan")], pd.Series(["a", np.nan]), np.array(["a", np.nan], object)])
+def test_a_nan_among_classes_is_a_missing_class_and_not_one_named_nan(labels):
+    with pytest.raises(InputError, match=r"^y, row 1 \(from 0\): the class is missing"):
+        evaluator.InContextClassifier(**FAKE, shots=2).fit(TEXTS[:2], labels)
+
+
+@pytest.mark.parametrize("kind", [pa.array, lambda texts: pa.chunked_array([texts[:7], texts[7:]])])
+def test_a_column_of_arrow_is_a_list_of_texts(kind):
+    expected = evaluator.InContextClassifier(**FAKE).fit(TEXTS, LABELS).predict_proba(TEXTS)
+    found = evaluator.InContextClassifier(**FAKE).fit(kind(TEXTS), pa.array(LABELS)).predict_proba(kind(TEXTS))
+    np.testing.assert_array_equal(found, expected)
+
+
+def test_a_column_of_a_dataset_is_a_list_of_texts_and_a_lazy_frame_is_a_frame():
+    column = datasets.Dataset.from_dict({"text": TEXTS})["text"]
+    expected = evaluator.InContextClassifier(**FAKE).fit(TEXTS, LABELS).predict_proba(TEXTS)
+    np.testing.assert_array_equal(
+        evaluator.InContextClassifier(**FAKE).fit(column, LABELS).predict_proba(column), expected
+    )
+    lazy = pl.LazyFrame({"text": TEXTS})
+    np.testing.assert_array_equal(evaluator.InContextClassifier(**FAKE).fit(lazy, LABELS).predict_proba(lazy), expected)
+
+
+@pytest.mark.parametrize("texts", [[], (), iter(TEXTS), {"text": TEXTS}, {*TEXTS}, [1, 2], [b"a"]])
+def test_what_holds_no_texts_is_named_in_one_sentence(texts):
+    said = rf"^X is of the type {type(texts).__name__} and holds no texts\. Give a list of texts\.$"
+    with pytest.raises(InputError, match=said):
+        evaluator.InContextClassifier(**FAKE).fit(TEXTS, LABELS).predict(texts)
+
+
+@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
+def test_a_forked_process_is_told_that_it_cannot_classify():
+    """Polars has no threads there, and waits for ever."""
+    classifier = evaluator.InContextClassifier(**FAKE).fit(TEXTS, LABELS)
+
+    def child(queue):
+        for call in (lambda: classifier.predict(TEXTS), lambda: evaluator.evaluate("classify"), classifier.get_params):
+            try:
+                queue.put(str(call()))
+            except ConfigError as error:
+                queue.put(str(error))
+
+    context = multiprocessing.get_context("fork")
+    queue = context.SimpleQueue()
+    process = context.Process(target=child, args=(queue,), daemon=True)
+    process.start()
+    process.join(60)
+    process.kill()
+    assert process.exitcode == 0
+    said = [queue.get() for _ in range(3)]
+    assert [text.startswith("This process was forked") for text in said] == [True, True, False]
 
 
 @pytest.mark.parametrize("text", ["a\0b", "a\ud800b"])
