@@ -71,8 +71,7 @@ class EndpointOptions(Options):
             return None if self.price_per_million is None else (self.price_per_million / 1e6, 0.0)
         stated = read_toml(self.prices, ConfigError).get(self.model)
         read, written = (stated.get("input"), stated.get("output", 0)) if isinstance(stated, dict) else (None, None)
-        numbers = [value for value in (read, written) if isinstance(value, int | float) and not isinstance(value, bool)]
-        if len(numbers) < 2 or not all(0 <= value < math.inf for value in numbers):
+        if not (_is_amount(read) and _is_amount(written)):
             raise ConfigError(f'{self.prices} has no price of {self.model}. Write ["{self.model}"] with input = 0.1.')
         return float(read or 0) / 1e6, float(written or 0) / 1e6
 
@@ -81,15 +80,21 @@ def cost_of(reply: Mapping[str, Any], price: tuple[float, float] | None) -> floa
     """Return the cost of a reply in dollars, or None if it is unknown.
 
     Args:
-        reply: reply with `usage`, which states `cost`, or `input_tokens` and `output_tokens`.
+        reply: reply with `usage`, which states `cost`, or `input_tokens` and `output_tokens`. What is no number of 0
+            or more counts as not stated.
         price: dollars for an input token and an output token, used if `cost` is missing.
     """
     usage = reply.get("usage")
     if not isinstance(usage, Mapping):
         return None
-    if isinstance(cost := usage.get("cost"), int | float):
-        return float(cost)
-    read, written = usage.get("input_tokens"), usage.get("output_tokens", 0)
-    if price is None or not isinstance(read, int | float) or not isinstance(written, int | float):
+    stated = {name: value for name, value in ({"output_tokens": 0} | dict(usage)).items() if _is_amount(value)}
+    if "cost" in stated:
+        return float(stated["cost"])
+    if price is None or not {"input_tokens", "output_tokens"} <= {*stated}:
         return None
-    return float(read * price[0] + written * price[1])
+    return float(stated["input_tokens"] * price[0] + stated["output_tokens"] * price[1])
+
+
+def _is_amount(value: object) -> bool:
+    """Return whether a value is a number of 0 or more; with any other number, --max-cost would never be reached."""
+    return isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < math.inf

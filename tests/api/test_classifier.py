@@ -8,7 +8,6 @@ from datetime import datetime
 from typing import Any
 from unittest.mock import patch
 
-import datasets
 import numpy as np
 import pandas as pd
 import polars as pl
@@ -173,6 +172,7 @@ def test_a_column_of_arrow_is_a_list_of_texts(kind):
 
 
 def test_a_column_of_a_dataset_is_a_list_of_texts_and_a_lazy_frame_is_a_frame():
+    datasets = pytest.importorskip("datasets")
     column = datasets.Dataset.from_dict({"text": TEXTS})["text"]
     expected = evaluator.InContextClassifier(**FAKE).fit(TEXTS, LABELS).predict_proba(TEXTS)
     np.testing.assert_array_equal(

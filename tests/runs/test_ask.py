@@ -311,6 +311,23 @@ def test_a_body_that_is_no_json_object_ends_the_command_after_a_few_tries(
 
 
 @pytest.mark.usefixtures("unmeasured")
+@pytest.mark.parametrize("cost", [math.nan, -3, True, math.inf, "1"])
+def test_a_cost_that_is_no_amount_does_not_lift_the_limit(cost, serve, ask, tmp_path):
+    server = serve(change=lambda reply, _number: reply.update(usage={"cost": cost}))
+    shown = ask(server.url, "--max-cost", 1, "--concurrency", 1, exits=2)
+    assert "--max-cost needs a cost: the service tells none" in shown
+    assert [row["cost"] for row in stored(tmp_path)] == [None]
+    tokens = {"cost": cost, "input_tokens": 4, "output_tokens": -1 if cost == -3 else 0}
+    server = serve(change=lambda reply, _number: reply.update(usage=tokens))
+    words = ("--max-cost", 10, "--price-per-million", 1e6, "--concurrency", 1)
+    assert (
+        ("the service tells none" in ask(server.url, *words, out="priced", exits=2))
+        if cost == -3
+        else ("--max-cost 10 would be passed" in ask(server.url, *words, out="priced"))
+    )
+
+
+@pytest.mark.usefixtures("unmeasured")
 def test_the_cost_of_all_requests_is_estimated_from_the_first_twenty(serve, ask, tmp_path):
     pl.DataFrame([ROWS[0] | {"body": f"Ticket {n}"} for n in range(50)]).write_csv(tmp_path / "tickets.csv")
     server = serve(change=lambda reply, number: reply["usage"].update(input_tokens=10 * number))
