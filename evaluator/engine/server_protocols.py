@@ -90,12 +90,13 @@ class VllmProtocol:
         """
         if answer.model != model:
             raise WrongModelError(answer.model)
-        if [choice.index for choice in answer.choices] != list(range(len(questions))):
-            raise ValueError(f"{len(answer.choices)} answers to {len(questions)} prompts")
+        choices = sorted(answer.choices, key=lambda choice: choice.index)  # their numbers count, not their order
+        if (numbers := [choice.index for choice in choices]) != list(range(len(questions))):
+            raise ValueError(f"{len(choices)} answers to {len(questions)} prompts, with the numbers {numbers[:20]}")
         n_sent = sum(len(question.tokens) for question in questions)
         if answer.usage is not None and answer.usage.prompt_tokens != n_sent:
             raise ValueError(f"its usage counts {answer.usage.prompt_tokens} tokens instead of {n_sent}")
-        return Answers([_of_choice(*pair) for pair in zip(questions, answer.choices, strict=True)])
+        return Answers([_of_choice(*pair) for pair in zip(questions, choices, strict=True)])
 
 
 def _of_choice(question: ScoringPrompt, choice: _Choice) -> list[float]:

@@ -125,6 +125,19 @@ def test_requests_are_answered_once_although_some_answers_fail(serve, fault):
     assert engine.counts.prompt_tokens == sum(map(len, server.answered))
 
 
+def test_answers_in_another_order_belong_to_the_prompts_of_their_numbers(serve):
+    server = serve()
+    server.answer = lambda body: (answer := completion(body)) | {"choices": answer["choices"][::-1]}
+    assert_all_answered_once(engine_of(server))
+
+
+def test_two_answers_with_one_number_are_refused_with_their_numbers(serve):
+    server = serve()
+    server.answer = lambda body: completion(body) | {"choices": [{"index": 0}] * len(body["prompt"])}
+    with pytest.raises(ModelError, match=r"2 answers to 2 prompts, with the numbers \[0, 0\]"):
+        list(engine_of(server).log_likelihoods([ContinuationRequest([n], [[5], [6]]) for n in (1, 2)]))
+
+
 def test_a_label_without_its_number_is_sent_again(serve):
     server = serve()
 
@@ -371,7 +384,7 @@ def test_a_server_that_fails_at_everything_ends_the_run_with_its_words_once_pati
     monkeypatch.setattr("evaluator.engine.server_client.PATIENCE_S", 0.3)
     server = serve(lambda handler, number: number > 3 and not send(handler, {"error": "out of memory"}, 500))
     with pytest.raises(ModelError, match=r"500 .*out of memory.*\(for 0 s\)"):
-        list(engine_of(server).log_likelihoods(some_requests()))
+        list(engine_of(server, concurrency=1).log_likelihoods(some_requests()))
 
 
 def test_a_server_too_old_for_chosen_tokens_ends_the_run_with_the_version_it_needs(serve):
