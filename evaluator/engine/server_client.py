@@ -118,7 +118,12 @@ class ServerClient:
         self._key_variables = key_variables
         key = _key(key_variables)
         authorization = {key_header: f"Bearer {key}" if key_header == "Authorization" else key} if key else {}
-        self._key, self._headers = key.encode(), {"Content-Type": "application/json"} | authorization
+        self._headers = {"Content-Type": "application/json"} | authorization
+        # JSON may write a character of the key as an escape, such as \u0073 or \/.
+        written = (
+            rb"(?:%s%s|(?i:\\u%04x))" % (rb"\\?" if c == "/" else b"", re.escape(c.encode()), ord(c)) for c in key
+        )
+        self._key = re.compile(b"".join(written)) if len(key) >= MIN_LENGTH else None
         if replica is not None:  # without this header, vLLM chooses replicas by load, whatever their caches hold
             self._headers["X-data-parallel-rank"] = str(replica)
         self._pool = urllib3.PoolManager(
@@ -219,8 +224,8 @@ class ServerClient:
             raise UnavailableError(f"{self.url}: {error}") from error
         except TimeoutError as error:
             raise UnavailableError(f"{self.url}: no whole answer within {READ_S:g} s") from error
-        if len(self._key) >= MIN_LENGTH:  # a server may repeat the key in its answer
-            data = data.replace(self._key, HIDDEN.encode())
+        if self._key:  # a server may repeat the key in its answer
+            data = self._key.sub(HIDDEN.encode(), data)
         if response.status in _UNAVAILABLE:
             message = f"{self.url} answered {response.status} {_shown(data)}"
             raise UnavailableError(message, _retry_after_s(response))

@@ -502,6 +502,22 @@ def test_keys_are_sent_to_their_own_service_and_written_nowhere(serve, ask, tmp_
     assert b"***" in written
 
 
+@pytest.mark.usefixtures("unmeasured")
+def test_a_key_that_a_reply_repeats_in_escapes_is_written_nowhere(serve, ask, tmp_path, monkeypatch):
+    key = "planted/key+0123456789"
+    monkeypatch.setenv("EVALUATOR_API_KEY", key)
+    forms = [key.replace("/", r"\/"), "".join(f"\\u{ord(c):04X}" for c in key), key.replace("k", r"\u006b")]
+
+    def echoing(_handler, number):
+        if number == 2:
+            send(_handler, ('{"note": ["C:\\\\", "' + '", "'.join(forms) + '"]}').encode())
+        return number == 2
+
+    shown = ask(serve(fault=echoing).url, "--concurrency", 1)
+    assert key not in shown
+    assert stored(tmp_path)[1]["response"] == {"note": ["C:\\", "***", "***", "***"]}
+
+
 def test_nothing_is_sent_to_another_host_without_consent(ask, tmp_path, monkeypatch):
     monkeypatch.setattr(stages, "_confirmed", lambda: False)
     shown = ask("https://decisions.invalid", exits=2)
