@@ -28,8 +28,12 @@ class Verbalizer:
             raise TemplateError(f"A label name cannot be empty or blank, got {list(self.label_names)}.")
         if fault := next(filter(None, map(name_fault, self.label_names)), None):
             raise TemplateError(f"The name of a label {fault}. Change it in the table, or name it with --labels.")
-        if len(set(self.label_names)) < len(self.label_names):
-            raise TemplateError(f"Label names must differ, got {list(self.label_names)}.")
+        # "good " continues "good" and so is less probable, whatever the query. Other white space, such as U+00A0, is
+        # named with its row where a table is read.
+        if len({name.strip(" ") for name in self.label_names}) < len(self.label_names):
+            raise TemplateError(
+                f"Label names must differ, not only in spaces at their ends, got {[*self.label_names]}."
+            )
 
     def text(self, label: pl.Expr) -> pl.Expr:
         """Return the label names of label indices. Polars raises InvalidOperationError for any other index."""
