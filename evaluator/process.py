@@ -159,8 +159,7 @@ def require_unforked() -> None:
     """Raise ConfigError in a process that was forked after a call in its parent: Polars would hang there."""
     if _first_process() != os.getpid():
         raise ConfigError(
-            "This process was forked from one that had used evaluator, and Polars would wait in it for ever. Start it "
-            'with multiprocessing.get_context("spawn"), or with joblib\'s backend loky.'
+            "This process was forked after a call of evaluator, and Polars would hang in it. Use spawn, or joblib's loky."
         )
 
 

@@ -25,7 +25,7 @@ from evaluator.cli.runs import compare as compare_command
 from evaluator.cli.stages import run as run_command
 from evaluator.cli.terminal import draw
 from evaluator.config import flag
-from evaluator.errors import ConfigError, EvaluatorError, StoreError, require_known
+from evaluator.errors import ConfigError, EvaluatorError, StoreError, require_known, shown
 from evaluator.files.digests import short_digest
 from evaluator.files.whole import write_bytes
 from evaluator.process import require_unforked
@@ -61,6 +61,9 @@ class Results:
         what = f"This {type(self).__name__.lower()} has no table"
         require_known(what, [name], self.table_names, StoreError, listed="It has")
         return self._read(name)
+
+    def __fspath__(self) -> str:
+        return str(self.folder)
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({str(self.folder)!r})"
@@ -164,11 +167,11 @@ def evaluate(*suites: str, out: str | Path | None = None, progress: bool = True,
     return Run(finished.run, kept)
 
 
-def open_run(out: str | Path) -> Run:
+def open_run(out: str | os.PathLike[str]) -> Run:
     """Return the run in a folder. Raises StoreError if the folder has no run, or the run is not measured."""
-    out, _ = _folder(out)
-    folder = BuiltFolder(out)
-    return Run(MeasuredFolder(out, folder.measured, folder.built.store))
+    path, _ = _folder(out)
+    folder = BuiltFolder(path)
+    return Run(MeasuredFolder(path, folder.measured, folder.built.store), kept=out)
 
 
 def compare_runs(
@@ -182,7 +185,7 @@ def compare_runs(
         options: options of `evaluator compare`, with underscores.
     """
     folder, kept = _folder(out)
-    folders = [str(each.folder if isinstance(each, Run) else each) for each in runs]
+    folders = [os.fspath(each) if isinstance(each, os.PathLike) else each for each in runs]
     given, words = _given(compare_command, folders, folder, options)
     with started_as(["compare", *words]):
         stage = compare_folders(given["runs"], given["out"], given["margin"], given["against"])
@@ -194,12 +197,14 @@ class _Keeper:
     """Object with which a temporary folder is removed (_folder)."""
 
 
-def _folder(out: str | Path | None) -> tuple[Path, object]:
+def _folder(out: str | os.PathLike[str] | None) -> tuple[Path, object]:
     """Return the folder of results, and the object with which it is removed, if it is temporary, else None.
 
     A finalizer removes the folder and not TemporaryDirectory, which would warn.
     """
     require_unforked()
+    if not isinstance(out, str | os.PathLike | None):
+        raise ConfigError(f"A folder is a path, got {shown(out)}.")
     if out is not None:
         # Absolute, because tables are read later, perhaps after a change of the working folder.
         return Path(os.path.expanduser(out)).absolute(), None
@@ -308,6 +313,8 @@ def _given(
         plain = value.folder if isinstance(value, Run) else value.item() if isinstance(value, np.generic) else value
         if plain is not None and plain is not False:
             given[name] = plain
+    if wrong := [each for each in arguments if not isinstance(each, str)]:
+        raise ConfigError(f"{command.name} takes names or folders one by one, got {shown(wrong[0])}.")
     words = [*arguments, "--out", str(folder)]
     require_known("There is no option", given, sorted(known))
     for name, value in given.items():

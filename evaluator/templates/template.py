@@ -28,8 +28,7 @@ class Verbalizer:
             raise TemplateError(f"A label name cannot be empty or blank, got {list(self.label_names)}.")
         if fault := next(filter(None, map(name_fault, self.label_names)), None):
             raise TemplateError(f"The name of a label {fault}. Change it in the table, or name it with --labels.")
-        # "good " continues "good" and so is less probable, whatever the query. Other white space, such as U+00A0, is
-        # named with its row where a table is read.
+        # "good " continues "good" and so is less probable, whatever the query.
         if len({name.strip(" ") for name in self.label_names}) < len(self.label_names):
             raise TemplateError(
                 f"Label names must differ, not only in spaces at their ends, got {[*self.label_names]}."

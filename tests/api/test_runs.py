@@ -37,6 +37,30 @@ def test_a_run_is_that_of_the_command_with_these_options(run, tmp_path):
     assert run.predictions.height > 0
 
 
+def test_a_run_is_taken_wherever_its_folder_is(run):
+    assert evaluator.open_run(run).metrics.equals(run.metrics)
+    assert evaluator.read_scores(run).collect().equals(evaluator.read_scores(run.folder).collect())
+    assert evaluator.threshold_report(run).file == evaluator.threshold_report(run.folder).file
+
+
+@pytest.mark.parametrize(
+    ("call", "said"),
+    [
+        (lambda: evaluator.evaluate(["staicc-normal"], **SMALL), r"run takes names .* got \['staicc-normal'\]"),
+        (lambda: evaluator.evaluate(3, **SMALL), "run takes names or folders one by one, got 3"),
+        (
+            lambda: evaluator.compare_runs(["runs/a", "runs/b"]),
+            "compare takes names or folders one by one, got .'runs/a'",
+        ),
+        (lambda: evaluator.evaluate("staicc-normal", out=3, **SMALL), "A folder is a path, got 3"),
+        (lambda: evaluator.open_run(3), "A folder is a path, got 3"),
+    ],
+)
+def test_what_is_no_name_and_no_folder_is_one_sentence(call, said):
+    with pytest.raises(ConfigError, match=said):
+        call()
+
+
 def test_the_command_that_would_do_the_same_is_recorded(run):
     typed = read_run(run.folder).commands["measure"]
     assert typed.startswith("evaluator run staicc-normal --out ")
