@@ -158,9 +158,13 @@ def _first_process() -> int:
 def require_unforked() -> None:
     """Raise ConfigError in a process that was forked after a call in its parent: Polars would hang there."""
     if _first_process() != os.getpid():
-        raise ConfigError(
-            "This process was forked after a call of evaluator, and Polars would hang in it. Use spawn, or joblib's loky."
-        )
+        raise ConfigError("This process was forked after a call of evaluator, and Polars would hang in it. Use spawn.")
+
+
+def in_this_process(function: Callable[..., object]) -> Callable[..., object]:
+    """Return a function that does nothing in a forked process, whose parent still needs what it would remove."""
+    pid = os.getpid()
+    return lambda *args, **given: function(*args, **given) if os.getpid() == pid else None
 
 
 def ensure_home() -> None:

@@ -44,7 +44,7 @@ from evaluator.engine.replicas import EngineLoader
 from evaluator.errors import ConfigError, InputError, shown
 from evaluator.files.digests import fingerprint
 from evaluator.methods.base import predict
-from evaluator.process import require_unforked
+from evaluator.process import in_this_process, require_unforked
 from evaluator.progress import finish
 from evaluator.prompts.demonstrations import own_demonstrations
 from evaluator.prompts.rows import PromptPlan, requests
@@ -84,8 +84,8 @@ def unload_models() -> None:
 def answers_folder() -> Path:
     """Return the folder of this process's prompts and scores, which is removed when the process ends."""
     folder = Path(mkdtemp(prefix="evaluator-"))
-    atexit.register(rmtree, folder, ignore_errors=True)
-    atexit.register(unload_models)
+    atexit.register(in_this_process(rmtree), folder, ignore_errors=True)
+    atexit.register(in_this_process(unload_models))
     return folder
 
 
@@ -242,8 +242,7 @@ class InContextClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             # NaN passes here: _examples() refuses it, with the number of its row.
             checks = {"reset": reset, "dtype": None, "ensure_2d": not is_text, "ensure_all_finite": False}
             for number, label in enumerate(np.ravel(np.asarray(y[0], dtype=object)) if y and y[0] is not None else ()):
-                # Of a NaN beside texts, NumPy would make the class "nan".
-                if _is_missing(label) or (isinstance(label, float) and math.isnan(label)):
+                if _is_missing(label):  # of a NaN beside texts, NumPy would make the class "nan"
                     raise ValueError(f"y, row {number} (from 0): the class is missing. Fill or remove it.")
             validated = validate_data(self, X, *(each if each is None else _classes(each) for each in y), **checks)
             if y:
@@ -251,9 +250,8 @@ class InContextClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             return validated
         except (TypeError, ValueError) as error:
             what = "one text" if isinstance(X, str) else f"of the type {type(X).__name__} and holds no texts"
-            has_rows = isinstance(X, list | tuple) and X and isinstance(X[0], list | tuple | np.ndarray)
-            is_table = has_rows or hasattr(X, "__array__") or hasattr(X, "dtype")  # scikit-learn's message fits
-            raise InputError(str(error) if is_table else f"X is {what}. Give a list of texts.") from error
+            is_array = hasattr(X, "__array__") or not str(error).startswith("Expected 2D array")
+            raise InputError(str(error) if is_array else f"X is {what}. Give a list of texts.") from error
 
     def _config(self) -> RunConfig:
         """Return the configuration of a run. Raises ConfigError for parameters that do not fit."""
@@ -341,10 +339,7 @@ def _listed(X: Any) -> Any:  # noqa: N803
 
 
 def _classes(y: Any) -> Any:
-    """Return classes as an array. NumPy infers the type of objects, so that whole numbers among them are accepted.
-
-    scikit-learn would make floats of pandas' nullable types, which merges large numbers and writes true as 1.
-    """
+    """Return classes as an array. NumPy infers the type of objects; scikit-learn makes floats of nullable types."""
     classes = np.asarray(y)
     return np.array(classes.tolist()) if classes.dtype == object else classes
 
@@ -374,14 +369,16 @@ def _text(cell: Any) -> str:
     """Return a cell as a text, with numbers as in cells of a table file; "" for a missing, NaN or infinite cell."""
     if isinstance(cell, np.floating | np.bool_ | np.integer):  # by str: float32(0.1) as float64 is 0.10000000149
         cell = float(str(cell)) if isinstance(cell, np.floating) else cell.item()
-    if _is_missing(cell) or (isinstance(cell, float) and not math.isfinite(cell)):
+    if _is_missing(cell) or (isinstance(cell, float) and math.isinf(cell)):
         return ""
     return str(cell_text(cell) if isinstance(cell, int | float) else cell)
 
 
 def _is_missing(cell: Any) -> bool:
-    """Return whether a cell is None, or pandas' NA or NaT."""
-    return cell is None or type(cell).__name__ in ("NAType", "NaTType")
+    """Return whether a cell is None, NaN, or pandas' NA or NaT."""
+    return (
+        cell is None or type(cell).__name__ in ("NAType", "NaTType") or (isinstance(cell, float) and math.isnan(cell))
+    )
 
 
 _USABLE = re.compile("(?s)(?!.*[\0\ud800-\udfff]).*\\S")

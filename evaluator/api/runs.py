@@ -28,7 +28,7 @@ from evaluator.config import flag
 from evaluator.errors import ConfigError, EvaluatorError, StoreError, require_known, shown
 from evaluator.files.digests import short_digest
 from evaluator.files.whole import write_bytes
-from evaluator.process import require_unforked
+from evaluator.process import in_this_process, require_unforked
 from evaluator.progress import finish
 from evaluator.report.notes import first_definition
 from evaluator.run import pipeline
@@ -209,7 +209,7 @@ def _folder(out: str | os.PathLike[str] | None) -> tuple[Path, object]:
         # Absolute, because tables are read later, perhaps after a change of the working folder.
         return Path(os.path.expanduser(out)).absolute(), None
     folder, keeper = Path(mkdtemp(prefix="evaluator-")), _Keeper()
-    finalize(keeper, rmtree, folder, ignore_errors=True)
+    finalize(keeper, in_this_process(rmtree), folder, ignore_errors=True)
     return folder, keeper
 
 

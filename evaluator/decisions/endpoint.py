@@ -80,8 +80,7 @@ def cost_of(reply: Mapping[str, Any], price: tuple[float, float] | None) -> floa
     """Return the cost of a reply in dollars, or None if it is unknown.
 
     Args:
-        reply: reply with `usage`, which states `cost`, or `input_tokens` and `output_tokens`. What is no number of 0
-            or more counts as not stated.
+        reply: reply with `usage`, which states `cost`, or `input_tokens` and `output_tokens`.
         price: dollars for an input token and an output token, used if `cost` is missing.
     """
     usage = reply.get("usage")

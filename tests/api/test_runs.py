@@ -1,6 +1,9 @@
 """Runs from Python: the same as the commands, options under the same names, frames in and out."""
 
 import re
+import subprocess
+import sys
+from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
@@ -59,6 +62,24 @@ def test_a_run_is_taken_wherever_its_folder_is(run):
 def test_what_is_no_name_and_no_folder_is_one_sentence(call, said):
     with pytest.raises(ConfigError, match=said):
         call()
+
+
+def test_a_forked_process_that_ends_leaves_the_folders_of_its_parent():
+    """Its exit calls what its parent has registered: the folder of a run, and the classifier's, were removed."""
+    code = """if True:
+        import os, sys, evaluator
+        from evaluator.api.classifier import answers_folder
+        fake = {"model": "fake", "engine": "fake", "progress": False}
+        run = evaluator.evaluate("staicc-normal", datasets="sst5", queries=4, **fake)
+        folder = answers_folder()
+        if not (child := os.fork()):
+            sys.exit()
+        os.waitpid(child, 0)
+        print(run.predictions.height > 0, folder.exists(), folder)"""
+    done = subprocess.run([sys.executable, "-W", "ignore", "-c", code], capture_output=True, text=True, check=True)
+    *said, folder = done.stdout.split()
+    assert said == ["True", "True"]
+    assert not Path(folder).exists()
 
 
 def test_the_command_that_would_do_the_same_is_recorded(run):
