@@ -29,10 +29,8 @@ class Verbalizer:
         if fault := next(filter(None, map(name_fault, self.label_names)), None):
             raise TemplateError(f"The name of a label {fault}. Change it in the table, or name it with --labels.")
         # "good " continues "good" and so is less probable, whatever the query.
-        if len({name.strip(" ") for name in self.label_names}) < len(self.label_names):
-            raise TemplateError(
-                f"Label names must differ, not only in spaces at their ends, got {[*self.label_names]}."
-            )
+        if len({name.rstrip(" ") for name in self.label_names}) < len(self.label_names):
+            raise TemplateError(f"Label names must differ, not only in spaces at the end, got {[*self.label_names]}.")
 
     def text(self, label: pl.Expr) -> pl.Expr:
         """Return the label names of label indices. Polars raises InvalidOperationError for any other index."""

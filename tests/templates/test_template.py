@@ -65,8 +65,8 @@ def test_a_template_for_another_number_of_text_fields_is_refused():
         (("yes", ""), "cannot be empty"),
         (("yes", " "), "or blank"),
         (("yes", "no", "yes"), "must differ"),
-        (("yes", "yes "), "must differ, not only in spaces at their ends"),
-        ((" yes", "no", "yes"), "must differ, not only in spaces at their ends"),
+        (("yes", "yes "), "must differ, not only in spaces at the end"),
+        ((" yes ", "no", " yes"), "must differ, not only in spaces at the end"),
     ],
 )
 def test_label_names_that_cannot_be_told_apart_are_refused(label_names: tuple[str, ...], complaint: str):
